@@ -7,7 +7,7 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import catalog, dispatch, install, jobs, mcp, reader, run, search, start
+from bench import catalog, dispatch, install, jobs, mcp, reader, run, scan, search, start
 from bench.figures import Figure
 
 GROUPS = {
@@ -15,6 +15,7 @@ GROUPS = {
     "reader": reader,
     "catalog": catalog,
     "search": search,
+    "scan": scan,
     "run": run,
     "install": install,
     "dispatch": dispatch,
@@ -34,9 +35,18 @@ Last recorded {date} on {machine}, Python {python}; a group that was not measure
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__)
-    parser.add_argument("groups", nargs="*", help=f"which of {', '.join(GROUPS)}; all where none is named")
+    parser.add_argument(
+        "groups",
+        nargs="*",
+        help=f"which of {', '.join(GROUPS)}; all where none is named; folders for scan after `scan`",
+    )
     parser.add_argument("--record", action="store_true", help="write the page in docs/reference")
     options = parser.parse_args()
+    folders: list[Path] = []
+    if "scan" in options.groups:
+        after = options.groups.index("scan") + 1
+        folders = [Path(name) for name in options.groups[after:]]
+        options.groups = options.groups[:after]
     if unknown := set(options.groups) - set(GROUPS):
         parser.error(f"no group {', '.join(sorted(unknown))}")
     sections: dict[str, list[str]] = {}
@@ -45,7 +55,8 @@ def main() -> None:
         lines = sections[name] = [f"## {name}", "", "| what | measured | goal | met |", "| --- | --- | --- | --- |"]
         print("\n".join(["", *lines]), flush=True)
         with tempfile.TemporaryDirectory(prefix="skillyard-bench-") as folder:
-            for figure in GROUPS[name].measure(Path(folder)):
+            figures = scan.measure(Path(folder), folders) if name == "scan" else GROUPS[name].measure(Path(folder))
+            for figure in figures:
                 lines.append(figure.as_row())
                 print(lines[-1], flush=True)
                 missed += [] if figure.met else [figure]

@@ -1,5 +1,6 @@
 """A figure, its goal, and how it is shown and recorded."""
 
+import random
 import resource
 import statistics
 import subprocess
@@ -37,13 +38,25 @@ class Figure(NamedTuple):
 
 def interleaved(cases: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
     """Median seconds of each case, taken turn by turn so that a noisy minute hits all alike."""
+    return {name: statistics.median(seconds) for name, seconds in samples(cases, rounds).items()}
+
+
+def samples(
+    cases: Mapping[str, Callable[[], object]], rounds: int, pause_seconds: float = 0.0
+) -> dict[str, list[float]]:
+    """Seconds of each case in each round, in another order each time.
+
+    With a pause, what one case leaves to be done afterwards does not count for the next one.
+    """
     taken: dict[str, list[float]] = {name: [] for name in cases}
+    order = random.Random(0)
     for _ in range(rounds):
-        for name, case in cases.items():
+        for name in order.sample(sorted(cases), len(cases)):
+            time.sleep(pause_seconds)
             started = time.perf_counter()
-            case()
+            cases[name]()
             taken[name].append(time.perf_counter() - started)
-    return {name: statistics.median(seconds) for name, seconds in taken.items()}
+    return taken
 
 
 def command(argv: Sequence[str | Path], cwd: Path, env: Mapping[str, str]) -> Callable[[], None]:

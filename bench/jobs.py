@@ -20,25 +20,21 @@ asked = json.loads(sys.stdin.read())
 print(json.dumps({"success": True, "action": asked["action"], "data": {"n": asked.get("params", {}).get("n")}}))
 """
 _AGENT = "metadata: {name: Bench}\nskills:\n  - {name: empty, entry: .claude/skills/empty.py, actions: [go]}\n"
-#: One process asks both: DBOS alone, with its own queue and a workflow of one empty step, and our engine above it.
+#: One process asks both: DBOS alone, with a workflow of one empty step, and our engine above it, each with its queue.
 #: Both look into their queue every 50 ms, and for the result every 20: most of either time is waiting for a look.
 _COMPARE = """
 import json, statistics, sys, time
 from pathlib import Path
-from skillyard.jobs.engine import Ticket
-from skillyard.work.engines import durable
-from skillyard.jobs.dbos_engine import DBOS, DurableEngine, Place
+from skillyard.jobs.dbos_engine import DBOS, DurableEngine
+from skillyard.jobs.engine import EngineConfig, Ticket
 
 @DBOS.workflow(name="bench.bare")
 def bare():
     return DBOS.run_step({"name": "run"}, lambda: {})
 
-engine = DurableEngine(Place(Path(sys.argv[1]), "skillyard-bench", poll_seconds=0.05))
-for queue in ("skillyard-bench.default", "skillyard-bench.bare"):
-    engine._client.register_queue(queue, worker_concurrency=1, polling_interval_sec=0.05)
-ours, limits = {"default": 1}, durable._Limits
-durable._Limits = lambda most, file: limits({"skillyard-bench.default": 1}, file)  # the bare queue goes by DBOS's own
-engine._launch(lambda ticket, steps: {"did": steps.once("run", lambda: {})}, {**ours, "bare": 1}, lambda: None)
+engine = DurableEngine(EngineConfig(Path(sys.argv[1]), "skillyard-bench", poll_seconds=0.05))
+did = lambda ticket, steps: {"did": steps.once("run", lambda: {})}
+engine.serve(did, {"default": 1, "bare": 1}, lambda: None)
 DBOS.enqueue_workflow("skillyard-bench.bare", bare).get_result(polling_interval_sec=0.02)
 taken = {"bare": [], "ours": []}
 for number in range(int(sys.argv[2])):
@@ -57,15 +53,14 @@ engine.close()
 _DIRECT = """
 import json, statistics, subprocess, sys, time
 from skillyard.app.project import open_project
-from skillyard.jobs.setup import make_attempts, make_job, make_jobs, open_engine
-from skillyard.runners.interpreters import find_program
 from skillyard.jobs.jobs import Job
+from skillyard.runners.interpreters import find_program
 
 taken = {"bare": [], "ours": []}
 with open_project() as yard:
-    engine = open_engine(yard)
-    jobs, work = make_jobs(yard, engine), make_attempts(yard)
-    job = make_job(yard, Job("bench/empty", action="go", params={"n": 1}))
+    engine = yard.jobs.open_engine()
+    jobs, work = yard.jobs.of(engine), yard.jobs.attempts()
+    job = yard.jobs.prepare(Job("bench/empty", action="go", params={"n": 1}))
     asked = json.dumps({"action": "go", "params": {"n": 1}}).encode()
     bare = [find_program("python3"), "agents/bench/.claude/skills/empty.py"]
     for number in range(int(sys.argv[1]) + 2):

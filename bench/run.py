@@ -1,8 +1,10 @@
 """What running a skill costs on top of the program itself."""
 
 import json
+import operator
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import threading
@@ -11,7 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from bench.figures import Figure, command, interleaved
+from bench.figures import Figure, command, interleaved, samples
 from bench.ground import PYTHON, SKILLYARD, make_env
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
@@ -19,6 +21,7 @@ from skillyard.app.task import Kernel
 from skillyard.core.result import Request
 from skillyard.sandbox.launch import Launch, Policy, python_paths
 from skillyard.trust.consent import trust
+from skillyard.trust.hidden_files import find_hidden
 
 HELLO = "---\nname: hello\ndescription: Says hello\ncommand: echo hello\n---\n"
 LOUD = "import sys\nblock = 'x' * 65536\nfor _ in range(160):\n    sys.stdout.write(block)\n"
@@ -31,9 +34,12 @@ def measure(folder: Path) -> Iterator[Figure]:
     skill.mkdir(parents=True)
     (skill / "SKILL.md").write_text(HELLO)
     (project / ".git").mkdir()
+    (project / ".env").write_text("TOKEN=1\n")  # something to hide, and a home to keep away, as most projects have
+    (folder / "home" / ".config" / "tool").mkdir(parents=True)
     places = ProjectPaths(project=project, user_home=folder / "home", own_home=folder / "skillyard")
     with Project(places) as yard:
         yield from _added(yard, project)
+        yield from _hidden(folder)
         yield from _cache_hit(yard, project)
         yield from _limit(yard, project)
         yield from _output(yard, project)
@@ -64,19 +70,36 @@ def _added(yard: Project, project: Path) -> Iterator[Figure]:
         "layers": lambda: sandbox(launch._replace(policy=policy)),
         "run": lambda: runtime.run(Request(name="hello", sandboxed=False)),
         "sandboxed": lambda: runtime.run(Request(name="hello")),
+        "read only": lambda: runtime._replace(reads_project=False).run(Request(name="hello")),
     }
     if shutil.which("bwrap"):
         cases["bwrap"] = _bare(_wrapped(argv, project), project)
     for case in cases.values():
         case()
-    taken = interleaved(cases, rounds=60)
+    rounds = samples(cases, rounds=60, pause_seconds=0.03)
+    taken = {name: statistics.median(seconds) for name, seconds in rounds.items()}
     added = {name: (seconds - taken["bare"]) * 1000 for name, seconds in taken.items()}
     yield Figure("launcher without sandbox, added to a bare `subprocess.run`, p50", added["launch"], " ms", at_most=3)
     yield Figure("launcher with all layers, added, p50", added["layers"], " ms", at_most=15)
     yield Figure("whole run without sandbox (found, checked, recorded), added, p50", added["run"], " ms")
     yield Figure("whole run with all layers, added, p50", added["sandboxed"], " ms", at_most=15)
+    overlay = statistics.median(map(operator.sub, rounds["sandboxed"], rounds["read only"])) * 1000
+    yield Figure("the project copy-on-write, added to a run with params only, p50", overlay, " ms", at_most=2)
     if "bwrap" in taken:
         yield Figure("launcher with all layers against bubblewrap alone", taken["layers"] / taken["bwrap"], at_most=1.5)
+
+
+def _hidden(folder: Path) -> Iterator[Figure]:
+    """Every run looks for the secrets of its project."""
+    large = folder / "large"
+    for number in range(2_500):
+        place = large / f"node_modules/{number % 50}/{number}"
+        place.mkdir(parents=True)
+        for name in range(20):
+            (place / f"{name}.js").touch()
+    time.sleep(2.1)  # what changed just now is not remembered
+    taken = interleaved({"hidden": lambda: find_hidden(large, folder / "skillyard")}, rounds=11)
+    yield Figure("hidden files of a project with 50,000, found again, p50", taken["hidden"] * 1000, " ms", at_most=30)
 
 
 def _cache_hit(yard: Project, project: Path) -> Iterator[Figure]:

@@ -192,7 +192,7 @@ def test_a_script_that_is_not_there_names_those_that_are(skillyard: Skillyard, w
     assert (failed["type"], failed["scripts"]) == ("ScriptNotFound", ["b.sh", "scripts/a.py"])
 
 
-def test_a_script_that_reads_the_whole_project_needs_one_grant_and_says_which(
+def test_a_script_that_reads_the_whole_project_needs_one_grant_where_that_is_narrowed_and_says_which(
     skillyard: Skillyard, write_skill: WriteSkill, project: Path
 ) -> None:
     find = "import pathlib\nprint(sum(1 for _ in pathlib.Path('src').rglob('*.txt')), open('src/a.txt').read())\n"
@@ -200,6 +200,8 @@ def test_a_script_that_reads_the_whole_project_needs_one_grant_and_says_which(
     (project / "src").mkdir()
     (project / "src/a.txt").write_text("a")
 
+    assert parse(skillyard("run", "@kit:scripts/find.py").stdout).data["content"] == "1 a"
+    (project / "skillyard.toml").write_text('[run]\nread = "params"\n')
     refused = parse(skillyard("run", "@kit:scripts/find.py").stdout)
     skillyard("grant", "@kit", str(refused.data["may_need"]), "--accept")
 

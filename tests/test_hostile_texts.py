@@ -16,11 +16,11 @@ READERS = {
     ),
     "an envelope that never goes on": (
         f"'✅ a b\\n  state: success' + '\\n' * {MEGABYTE} + 'x'",
-        "from skillyard.runners.kind import as_printed; assert as_printed(text.encode())[1] is None",
+        "from skillyard.runners.kind import as_printed; assert as_printed(text.encode()).summary is None",
     ),
     "a heading of nothing but hashes": (
         f"'# ' + '# ' * {MEGABYTE // 2} + 'x'",
-        "from skillyard.catalog.skill_fields import first_paragraph; assert len(first_paragraph(text)) == 1024",
+        "from skillyard.catalog.manifest import first_paragraph; assert len(first_paragraph(text)) == 1024",
     ),
     "links that are never closed": (
         f"'](a' * {MEGABYTE // 3}",

@@ -13,7 +13,7 @@ from skillyard.core.envelope import as_text
 from skillyard.core.messages import Lang
 from skillyard.core.result import Result
 from skillyard.core.states import State
-from skillyard.install.threats.verdict import ThreatLevel
+from skillyard.install.threats.rule import ThreatLevel
 from skillyard.scripts.interrupt import Decider, Decision, Person, Rules
 from skillyard.trust.consent import trust
 from tests.conftest import Skillyard, WriteSkill

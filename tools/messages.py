@@ -23,7 +23,8 @@ from babel.messages.pofile import read_po, write_po
 
 from skillyard.catalog import flowfile
 from skillyard.catalog.agentfile import agent_schema
-from skillyard.catalog.findings import Rule
+from skillyard.catalog.explain import AGENT_PATHS
+from skillyard.catalog.findings import RULES
 from skillyard.core.messages import DOMAIN, escape
 from skillyard.faces.cli import main as cli
 from skillyard.faces.translated_help import paragraphs_of
@@ -66,7 +67,8 @@ def extract() -> dict[tuple[str, str], Extracted]:
     found |= {Extracted(escape(text)) for text in _in_schemas(agent_schema())}
     found |= {Extracted(escape(text)) for text in _in_schemas(flowfile.workflow_schema())}
     found |= {Extracted(text.template) for rule in all_rules().values() for text in (rule.title, rule.advice)}
-    found |= {Extracted(text.template) for finding in Rule for text in (finding.message, finding.advice)}
+    found |= {Extracted(text) for _, *texts in RULES.values() for text in texts}
+    found |= {Extracted(paths.choice) for paths in AGENT_PATHS}
     found |= {Extracted(text, "help") for text in _in_help()}
     found |= {Extracted(name, "label") for name in (*_in_tables(), *_known_labels())}
     found |= {Extracted(text) for text in _ARGPARSE}
@@ -114,7 +116,7 @@ def _in_schemas(value: Any) -> Iterator[str]:
 
 def _in_help() -> Iterator[str]:
     yield from ("usage", "example", "examples", cli._ABOUT, cli._MORE, *cli.GROUPS)
-    yield from (listed.says for listed in cli.COMMANDS.values())
+    yield from (says for _, says in cli.COMMANDS.values())
     for name in cli.COMMANDS:
         yield from _of_parser(cli.parser_of(name))
 

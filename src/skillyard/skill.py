@@ -65,8 +65,8 @@ class Problem(Exception):
         self.code, self.message, self.details = code, message, details
 
     def as_error(self) -> dict[str, Any]:
-        error: dict[str, Any] = {"code": self.code, "message": self.message}
-        return {**error, "details": self.details} if self.details else error
+        details = {"details": self.details} if self.details else {}
+        return {"code": self.code, "message": self.message, **details}
 
 
 class Reply:
@@ -108,7 +108,7 @@ def progress(text: object) -> None:
 
 def debug(text: object) -> None:
     """Like `progress`, only with SKILL_DEBUG=1."""
-    if _debugging():
+    if os.environ.get("SKILL_DEBUG") == "1":
         progress(text)
 
 
@@ -118,7 +118,9 @@ def serve() -> NoReturn:
 
     found = (value for value in vars(__main__).values() if callable(value) and hasattr(value, _MARK))
     actions: Mapping[str, Callable[..., object]] = {getattr(function, _MARK): function for function in found}
-    saved = _keep_stdout()
+    saved = os.dup(1)
+    os.dup2(2, 1)  # what else is printed, before or by C code and child processes too, goes to stderr
+    sys.stdout.flush()
     if sys.argv[1:] == ["--actions"]:
         _print(saved, {"actions": [_Action(function).described(name) for name, function in actions.items()]})
         raise SystemExit(0)
@@ -139,17 +141,17 @@ def respond(actions: Mapping[str, Callable[..., object]], raw: bytes) -> dict[st
         request = _as_request(raw)
         name = request.get("action")
         debug(f"request: {request}")
-        if not isinstance(name, str) or name not in actions:
-            error = {"code": "UNKNOWN_ACTION", "message": f"Unknown action: {name}", "supported_actions": list(actions)}
-            return {"success": False, "action": name, "error": error}
-        reply = _Action(actions[name]).call(request)
-        response = _success(name, reply, time.perf_counter() - started)
-        _as_bytes(response)  # what cannot be written is an error of the action
+        if isinstance(name, str) and name in actions:
+            reply = _Action(actions[name]).call(request)
+            response = _success(name, reply, time.perf_counter() - started)
+            _as_bytes(response)  # what cannot be written is an error of the action
+            return response
+        error = {"code": "UNKNOWN_ACTION", "message": f"Unknown action: {name}", "supported_actions": list(actions)}
     except Problem as problem:
-        return {"success": False, "action": name, "error": problem.as_error()}
-    except (Exception, SystemExit) as error:  # noqa: BLE001  (a skill always answers, see docs/spec)
-        return {"success": False, "action": name, "error": _internal(error)}
-    return response
+        error = problem.as_error()
+    except (Exception, SystemExit) as unexpected:  # noqa: BLE001  (a skill always answers, see docs/spec)
+        error = _internal(unexpected)
+    return {"success": False, "action": name, "error": error}
 
 
 def _as_request(raw: bytes) -> dict[str, Any]:
@@ -166,34 +168,20 @@ def _as_request(raw: bytes) -> dict[str, Any]:
 
 
 def _success(name: object, reply: object, seconds: float) -> dict[str, Any]:
-    told = reply if isinstance(reply, Reply) else Reply({} if reply is None else reply)
-    metadata: dict[str, object] = {"execution_time_ms": round(seconds * 1000)}
-    if isinstance(told.data, (list, tuple)):
-        metadata["items_count"] = len(told.data)
-    response = {"success": True, "action": name, "data": told.data}
-    message = {"message": told.message} if told.message else {}
-    return {**response, **message, "metadata": {**metadata, **told.metadata}}
+    whole = reply if isinstance(reply, Reply) else Reply({} if reply is None else reply)
+    count = {"items_count": len(whole.data)} if isinstance(whole.data, (list, tuple)) else {}
+    metadata = {"execution_time_ms": round(seconds * 1000), **count, **whole.metadata}
+    message = {"message": whole.message} if whole.message else {}
+    return {"success": True, "action": name, "data": whole.data, **message, "metadata": metadata}
 
 
 def _internal(error: BaseException) -> dict[str, Any]:
-    if _debugging():
+    if os.environ.get("SKILL_DEBUG") == "1":
         import traceback  # noqa: PLC0415  (only who debugs pays for it)
 
         traceback.print_exception(type(error), error, error.__traceback__)
-    said = f"it ended itself with {error}" if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}"
-    return {"code": "INTERNAL_ERROR", "message": said.encode("utf-8", "backslashreplace").decode()}
-
-
-def _debugging() -> bool:
-    return os.environ.get("SKILL_DEBUG") == "1"
-
-
-def _keep_stdout() -> int:
-    """Keep stdout for the response: what is printed, also by C code and by child processes, goes to stderr."""
-    saved = os.dup(1)
-    os.dup2(2, 1)
-    sys.stdout.flush()
-    return saved
+    message = f"it ended itself with {error}" if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}"
+    return {"code": "INTERNAL_ERROR", "message": message.encode("utf-8", "backslashreplace").decode()}
 
 
 def _print(descriptor: int, response: dict[str, Any]) -> None:
@@ -279,7 +267,7 @@ def _types(function: Callable[..., object]) -> dict[str, Any]:
 
 
 def _convert(wanted: Any, value: Any) -> object:
-    """Return the value as the type wants it. Raise ValueError if it does not fit."""
+    """Return the value as the type wants it, with the items of lists and dicts. Raise ValueError if it does not fit."""
     if choices := _choices(wanted):
         if not any(choice == value and type(choice) is type(value) for choice in choices):
             raise ValueError
@@ -288,20 +276,17 @@ def _convert(wanted: Any, value: Any) -> object:
         return _first_that_fits(options, value)
     plain = getattr(wanted, "__origin__", wanted)
     if isinstance(plain, type) and issubclass(plain, os.PathLike):
-        return plain(_instance(str, value))  # type: ignore[call-arg]
+        return plain(_instance(str, value))  # type: ignore[call-arg]  # (a caller's own type)
     if plain is float:
         return float(_instance((int, float), value))
-    if plain in (str, int, bool, list, dict):
-        _instance(plain, value)
-        return _inside(plain, getattr(wanted, "__args__", ()), value)
-    if plain is type(None) and value is not None:
-        raise ValueError
-    return value
-
-
-def _instance(kind: Any, value: Any) -> Any:
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise ValueError
+    if plain not in (str, int, bool, list, dict, type(None)):
+        return value
+    _instance(plain, value)
+    args: tuple[Any, ...] = getattr(wanted, "__args__", ())
+    if plain is list and len(args) == 1:
+        return [_convert(args[0], item) for item in value]
+    if plain is dict and len(args) == 2:
+        return {key: _convert(args[1], item) for key, item in value.items()}
     return value
 
 
@@ -314,12 +299,9 @@ def _first_that_fits(options: tuple[Any, ...], value: object) -> object:
     raise ValueError
 
 
-def _inside(plain: type, args: tuple[Any, ...], value: Any) -> object:
-    """Check the items of `list[int]` and `dict[str, int]` too."""
-    if plain is list and len(args) == 1:
-        return [_convert(args[0], item) for item in value]
-    if plain is dict and len(args) == 2:
-        return {key: _convert(args[1], item) for key, item in value.items()}
+def _instance(kind: Any, value: Any) -> Any:
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise ValueError
     return value
 
 

@@ -100,6 +100,8 @@ def test_a_conversation_goes_on_in_new_processes_and_after_a_kill_in_the_middle_
     doomed.kill()
 
     assert until(lambda: not alive(mark))
+    # A process that ends has no environment any more a moment before it lets go of its locks.
+    assert until(lambda: yard.conversations.list(name="talk")[0].state is not ConversationState.RUNNING)
     (talk,) = yard.conversations.list(name="talk")
     assert (talk.state, talk.session) == (ConversationState.CRASHED, first["data"]["agent_session"])
     stub.release()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import skillyard
-from skillyard.app.settings import Settings, parse_settings, read_settings
+from skillyard.app.settings import ConfigTable, Settings, parse_settings, read_settings
 from skillyard.core.errors import InvalidArgs
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
@@ -44,7 +44,7 @@ def rows() -> Iterator[tuple[str, str, str]]:
 def test_every_key_that_is_read_stands_on_the_page_and_no_other() -> None:
     seen: set[tuple[str, str]] = set()
 
-    parse_settings(Asked("", seen), HERE, HERE, HERE)
+    parse_settings(ConfigTable(HERE, Asked("", seen)), HERE, HERE)
 
     assert {(table, key) for table, key, _ in rows()} == seen
 

@@ -13,7 +13,7 @@ import pytest
 from skillyard.app.project import Project
 from skillyard.catalog.fingerprint import fingerprint, hash_folder
 from skillyard.core.result import Request
-from skillyard.trust.grant_rules import grant
+from skillyard.trust.permissions import grant
 from tests.conftest import WriteSkill
 from tests.sandbox.conftest import ORDINARY, SOURCE
 from tests.sandbox.conftest import PYTHON as PYTHON_OF_ALL

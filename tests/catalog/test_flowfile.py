@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillyard.catalog.flowfile import MAX_BYTES, MAX_STEPS, WorkflowFile, list_workflows, parse_workflow, read_workflow
-from skillyard.catalog.references import Reference, as_text, escape, fill, parse, references, walk
-from skillyard.catalog.schema_check import KEYWORDS
+from skillyard.catalog.references import Reference, as_text, fill, parse, references, walk
 from skillyard.core.values import Json
+from tests.catalog.schema_keywords import KEYWORDS
 from tests.core.values import texts, values
 
 WHOLE = """\
@@ -197,7 +197,7 @@ def test_nothing_else_is_a_reference(text: str) -> None:
 
 @given(texts)
 def test_an_escaped_text_fills_to_itself(text: str) -> None:
-    assert fill(escape(text), lambda _: "never") == text
+    assert fill(text.replace("${", "$${"), lambda _: "never") == text
 
 
 @given(values)

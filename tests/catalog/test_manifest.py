@@ -14,7 +14,7 @@ from skillyard.catalog.manifest import (
     parse_skill,
     read_skill,
 )
-from skillyard.core.skill import Kind, Skill
+from skillyard.core.skill import Kind, Severity, Skill
 from skillyard.core.values import check_value
 
 PATH = Path("/skills/demo/SKILL.md")
@@ -50,10 +50,9 @@ def test_a_plain_skill_is_read_whole() -> None:
         "license": "MIT",
         "odd-field": [1, "two"],
     }
-    assert (reading.body, reading.body_line) == ("\n# Demo\n", 7)
+    assert (reading.body, reading.fence.body_line) == ("\n# Demo\n", 7)
     assert reading.findings == skill.findings == ()
     assert reading.ok
-    assert reading.strictly_ok
 
 
 @pytest.mark.parametrize("name", ["yes", "8004", "null-object"])
@@ -189,7 +188,7 @@ def test_a_warning_fails_only_the_strict_verdict() -> None:
     reading = parse("---\nname: other\ndescription: d\n---\nx")
 
     assert reading.ok
-    assert not reading.strictly_ok
+    assert {finding.severity for finding in reading.findings} == {Severity.WARNING}
 
 
 def test_names_and_descriptions_have_limits() -> None:
@@ -313,8 +312,8 @@ def test_any_bytes_have_an_answer_and_never_a_traceback(content: bytes) -> None:
 def test_the_quick_way_and_the_close_look_agree(content: bytes) -> None:
     quick, close = parse_skill(content, PATH), _parse_tolerantly(content, PATH)
 
-    if isinstance(quick.source, bytes) and content.decode(errors="ignore").encode() == content:
-        assert (quick.body, quick.body_line, quick.text) == (close.body, close.body_line, close.text)
+    if isinstance(quick.fence.source, bytes) and content.decode(errors="ignore").encode() == content:
+        assert (quick.body, quick.fence.body_line, quick.text) == (close.body, close.fence.body_line, close.text)
         assert quick.positions == close.positions
         assert skill_of(quick).fields == skill_of(close).fields
 
@@ -324,4 +323,3 @@ def test_a_body_in_another_encoding_is_read_and_validate_says_so() -> None:
 
     assert reading.body == "正文在这里"
     assert "encoding-gbk" in codes(lint(reading))
-    assert not lint(reading).strictly_ok

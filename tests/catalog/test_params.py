@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillyard.catalog.frontmatter import Block
-from skillyard.catalog.skill_fields import read_params, slots
+from skillyard.catalog.manifest import read_params, slots
 from skillyard.core.skill import Param, ParamType
 from skillyard.core.values import Json
 

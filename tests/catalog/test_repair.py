@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillyard.catalog.repair import repair
+from skillyard.catalog.frontmatter import repair
 from skillyard.core.values import Json, check_value
 
 

@@ -13,6 +13,7 @@ from skillyard.catalog.agentfile import MAX_BYTES, Role, agent_schema, list_role
 from skillyard.catalog.bounds import Secret, read_bounds
 from skillyard.core.skill import Severity
 from skillyard.core.values import Json
+from tests.catalog.schema_keywords import KEYWORDS
 from tests.conftest import TORTURE
 
 WHOLE = """\
@@ -394,7 +395,7 @@ def test_the_schema_says_only_what_we_hold() -> None:
         own = set() if named else set(schema)
         return own | {word for key, item in schema.items() for word in keywords(item, inside="" if named else key)}
 
-    assert keywords(agent_schema()) <= schema_check.KEYWORDS
+    assert keywords(agent_schema()) <= KEYWORDS
     jsonschema_rs.meta.validate(agent_schema())
 
 

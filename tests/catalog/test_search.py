@@ -47,12 +47,24 @@ def searched(yard: Project, write_skill: WriteSkill) -> Project:
         ("the tool", "the-tool"),  # the exact name, in other writing, before all words
         ("the", "the-tool"),  # a stop word alone still counts
         ("depend", "dep-audit"),  # the beginning of a word
+        ("will it rain", "weather"),  # a synonym
+        ("third party libraries with security holes", "dep-audit"),
+        ("第三方库有没有问题", "dep-audit"),  # a Chinese word longer than a pair
     ],
 )
 def test_a_natural_query_finds_its_skill(searched: Project, query: str, first: str) -> None:
     hits = searched.catalog.search(query)
 
     assert [hit.entry.name for hit in hits][:1] == [first]
+
+
+def test_copies_of_a_skill_are_one_hit(searched: Project, write_skill: WriteSkill) -> None:
+    for number in range(5):
+        write_skill(f"copy-{number}/weather", f"---\nname: weather\ndescription: {SKILLS['weather']}\n---\nText.\n")
+    write_skill("almanac", "---\nname: almanac\ndescription: The weather of the last hundred years.\n---\nText.\n")
+    searched.catalog.sync()
+
+    assert [hit.entry.name for hit in searched.catalog.search("weather", limit=3)] == ["weather", "almanac"]
 
 
 def test_a_query_that_nothing_answers_finds_nothing(searched: Project) -> None:
@@ -64,7 +76,7 @@ def test_a_changed_description_is_found_by_its_new_words_alone(searched: Project
     searched.catalog.sync()
 
     assert [hit.entry.name for hit in searched.catalog.search("barometer")] == ["weather"]
-    assert [hit.entry.name for hit in searched.catalog.search("forecast")] == []
+    assert [hit.entry.name for hit in searched.catalog.search("city")] == []
 
 
 def test_a_snippet_starts_at_a_word() -> None:

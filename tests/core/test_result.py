@@ -162,4 +162,4 @@ def test_the_digits_of_a_time_never_lie_by_more_than_they_show(seconds: float) -
     ("locale", "lang"), [("zh_CN.UTF-8", Lang.ZH), ("ZH", Lang.ZH), ("en_US", Lang.EN), ("", Lang.EN)]
 )
 def test_the_locale_chooses_the_language(locale: str, lang: Lang) -> None:
-    assert Lang.of_locale(locale) is lang
+    assert Lang.choose(locale, {}) is lang

@@ -1,7 +1,6 @@
 """What is active: by name, per conversation and project, in order, once; and gone with the skill."""
 
 import shutil
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -16,7 +15,7 @@ from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.core.errors import InvalidArgs, MetadataMissing, SkillNotFound
 from skillyard.store.activations import Activation, Activations
-from skillyard.store.database import _VERSIONS, open_database
+from skillyard.store.database import open_database
 from tests.conftest import TORTURE, WriteSkill
 
 
@@ -354,13 +353,3 @@ def test_the_table_is_an_ordered_set(table: Callable[[], Activations], steps: li
 
     counts = [row for row in model if row[1:] in {("", ""), ("", "/p"), ("t", "/p")}]
     assert list(activations.list("default", "t", "/p")) == counts
-
-
-def test_a_database_of_an_older_version_gets_the_table(yard: Project, write_skill: WriteSkill) -> None:
-    write_skill("a", skill_text("a"))
-    old = sqlite3.connect(yard.paths.database)
-    old.executescript(f"{_VERSIONS[0]}; PRAGMA user_version = 1;")
-    old.close()
-
-    assert activate(yard, "a") == [True]
-    assert names(yard) == ["a"]

@@ -14,7 +14,8 @@ import pytest
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.catalog.scan import is_settled, stamp_of
-from skillyard.dispatch.activation import ContentCache
+from skillyard.dispatch.activation import _as_active
+from skillyard.store.activations import Activation
 from tests.conftest import Skillyard, WriteSkill
 from tests.dispatch.test_activation import activate, names, skill_text
 
@@ -251,12 +252,11 @@ def test_a_skill_file_that_is_a_pipe_is_not_waited_for(yard: Project, write_skil
 
 
 def test_only_so_many_conversations_are_remembered(yard: Project, write_skill: WriteSkill) -> None:
-    write_skill("a", skill_text("a"))
-    activate(yard, "a")
-    cache = yard.contents._cache
-    assert isinstance(cache, ContentCache)
+    folder = str(write_skill("a", skill_text("a")).parent)
+    content = yard.contents.read(folder)
 
     for number in range(1_100):
-        assert names(yard, f"talk-{number}") == ["a"]
+        (skill,) = _as_active((Activation(folder, f"talk-{number}", ""),), (content,)).skills
+        assert (skill.name, skill.conversation) == ("a", f"talk-{number}")
 
-    assert len(cache.conversations) == 1_000
+    assert _as_active.cache_info().currsize == 1_000

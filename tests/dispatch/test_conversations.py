@@ -17,10 +17,10 @@ from skillyard import Result, dispatch_task
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.core.backend_events import Event, EventKind, Permission
+from skillyard.core.cancel_token import CancelToken
 from skillyard.core.child_process import DEPTH
 from skillyard.core.messages import Lang
 from skillyard.core.states import State
-from skillyard.sandbox.cancel_token import CancelToken
 from skillyard.store.conversations import Conversation, ConversationState
 from tests.conftest import Skillyard, WriteSkill
 from tests.faces.test_terminal import Terminal

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillyard.core.backend_events import Event, EventKind
-from skillyard.dispatch.transcript import Transcript
+from skillyard.dispatch.delivery import Transcript
 from skillyard.store.conversations import Conversation, ConversationEvent, Conversations, ConversationState
 
 KEY = "sk-abcdefghijklmnopqrstuvwxyz"

@@ -2,6 +2,7 @@
 
 import os
 import random
+import resource
 import shutil
 import signal
 import stat
@@ -17,7 +18,15 @@ import pytest
 from skillyard.core.errors import ChangesConflict
 from skillyard.editor import apply as apply_module
 from skillyard.editor.apply import Applier
-from skillyard.editor.change_set import ChangeKind, ChangeSet, diff, read_changes
+from skillyard.editor.change_set import (
+    MAX_FILES,
+    ChangeKind,
+    ChangeSet,
+    TooManyChangesError,
+    diff,
+    is_too_large,
+    read_changes,
+)
 
 _CAN_MOUNT = subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False).returncode == 0
 pytestmark = pytest.mark.skipif(not _CAN_MOUNT, reason="this machine gives no user namespaces")
@@ -128,7 +137,7 @@ def test_random_commands_come_out_as_they_were_seen(ground: Ground, seed: int) -
         lambda a, _: f"mkdir -p $(dirname {a}) && echo {chance.random()} > {a}",
         lambda a, _: f"rm -rf {a}",
         lambda a, b: f"mkdir -p $(dirname {b}) && mv -f {a} {b}",
-        lambda a, _: f"chmod {chance.choice(['600', '644', '755'])} {a}",
+        lambda a, _: f"chmod {chance.choice(['700', '744', '755'])} {a}",
         lambda a, b: f"ln -sfn {a} {b}",
         lambda a, _: f"rm -rf {a} && mkdir -p {a} && echo x > {a}/y",
     ]
@@ -235,6 +244,7 @@ def test_a_crash_at_any_line_leaves_all_or_nothing(tmp_path: Path) -> None:
         assert now in (before, after), line_number
         outcomes["all" if now == after else "nothing"] += 1
         assert not list((ground.project / ".skillyard").glob("apply-*"))
+        (ground.state / "work/work").chmod(0o700)  # nobody but root may open it
         shutil.rmtree(tmp_path / str(line_number))
         if came_through:
             break
@@ -270,3 +280,35 @@ def _apply_and_die(ground: Ground, found: ChangeSet, line_number: int) -> bool:
         ground.apply(found)
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.parametrize("count", [500, pytest.param(98_000, marks=[pytest.mark.slow, pytest.mark.alone])])
+def test_many_files_are_applied_in_bounded_memory(ground: Ground, count: int) -> None:
+    if count > 500 and not os.environ.get("SKILLYARD_TORTURE"):
+        pytest.skip("only ./dev torture")
+    for number in range(count):
+        place = ground.upper / f"folder{number // 100}" / str(number)
+        if number % 100 == 0:
+            place.parent.mkdir()
+        place.write_text(str(number))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    found = ground.changes()
+    ground.apply(found)
+
+    assert len(found.changes) == count + count // 100
+    assert (ground.project / f"folder{(count - 1) // 100}/{count - 1}").read_text() == str(count - 1)
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024 < 200
+
+
+@pytest.mark.slow
+def test_more_files_than_a_set_may_hold_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    for number in range(MAX_FILES + 1):
+        place = tmp_path / "upper" / str(number // 1000) / str(number)
+        if number % 1000 == 0:
+            place.parent.mkdir(parents=True)
+        place.touch()
+
+    assert is_too_large(tmp_path / "upper")
+    with pytest.raises(TooManyChangesError):
+        read_changes(tmp_path / "upper", tmp_path / "project", lambda _: False)

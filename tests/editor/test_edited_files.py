@@ -16,7 +16,7 @@ from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.core.errors import InvalidArgs, NotGranted, PermissionDenied, RuntimeFailed, SkillError, TextNotFound
 from skillyard.editor.dirfd import FileLocation, OpenFolder, user_root
-from skillyard.editor.editor import Edit, Editor, EditReport, read_batch
+from skillyard.editor.editor import Edit, Editor, EditReport
 from skillyard.editor.operations import Append, Operation, Replace
 from skillyard.trust.consent import trust, wants
 
@@ -401,7 +401,7 @@ def test_a_batch_with_one_edit_that_fails_changes_nothing_and_names_it(yard: Pro
 )
 def test_a_batch_that_is_none_is_a_usage_error(content: str) -> None:
     with pytest.raises(InvalidArgs):
-        read_batch(content)
+        Editor.parse_batch(content)
 
 
 @contextmanager

@@ -171,6 +171,7 @@ add ./bad --dry-run | add ./bad | add ./没有 | add | review | review show | re
 update --all | update | update 没有 | remove 没有 | remove | restore | verify
 link | link --to codex | link 问候 --to codex | link --check | unlink 问候 | unlink --all | unlink
 grant @问候 network | grant @问候 network --accept | grant @问候 nope --accept | grants | revoke 问候 | revoke
+changes | changes 没有 | changes apply | changes discard
 trust --check | trust | trust --accept
 doctor
 init --check | init | init --mcp claude-code | init --mcp nobody

@@ -155,7 +155,7 @@ def test_a_package_that_writes_outside_when_it_is_imported_fails_in_the_sandbox(
 def test_a_requirements_file_that_says_where_from_is_refused_by_run_and_env(
     skillyard: Skillyard, write_skill: WriteSkill, settings: dict[str, str], places: ProjectPaths, line: str
 ) -> None:
-    write_skill("sly", SKILL, {"x.py": "", "requirements.txt": f"words\n{line}\n"})
+    write_skill("sly", SKILL, {"x.py": "import words\n", "requirements.txt": f"words\n{line}\n"})
 
     built, ran = answer(skillyard("env", "@sly", "--accept", "--json", **settings)), run_script(places, "sly", "x.py")
 

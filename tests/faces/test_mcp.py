@@ -16,6 +16,7 @@ import anyio.abc
 import jsonschema_rs
 import mcp_types as types
 import pytest
+from mcp import Client
 from mcp.shared.exceptions import MCPError
 from tools.envelope_schema import envelope_schema
 
@@ -181,19 +182,20 @@ async def test_the_worker_is_not_granted_unless_the_person_allowed_it(connect: C
     assert state_of(allowed) == "success"
 
 
-async def test_tools_that_need_leave_are_not_listed_and_no_call_grants_anything(
-    connect: Connect, write_skill: WriteSkill
+async def test_tools_that_need_leave_are_not_listed_and_no_call_changes_the_project(
+    connect: Connect, write_skill: WriteSkill, project: Path
 ) -> None:
     write_skill(
         "out", "---\nname: out\ndescription: x\ncommand: sh out.sh {output}\n---\n", {"out.sh": "echo x > $1\n"}
     )
     async with connect() as client:
         names = set(await list_all_tools(client))
-        refused = await client.call_tool("skill_run", {"name": "out", "params": {"output": "report.txt"}})
+        waiting = await client.call_tool("skill_run", {"name": "out", "params": {"output": "report.txt"}})
 
     assert names == {"Task", "skill_search", "skill_show", "skill_run", "runs"}
-    assert data_of(refused)["type"] == "NotGranted"
-    assert data_of(refused)["grant"] == "skillyard grant @out write:report.txt"
+    assert isinstance(waiting.structured_content, dict)
+    assert waiting.structured_content["meta"]["changes"] == "pending", "only a person applies it"
+    assert not (project / "report.txt").exists()
 
 
 async def test_params_name_paths_inside_the_project_only(
@@ -553,6 +555,69 @@ async def test_who_declines_the_form_leaves_the_call_pending(connect: Connect, e
     assert (state_of(answer), answer.is_error) == ("pending", False)
     assert isinstance(answer.structured_content, dict)
     assert answer.structured_content["meta"]["elicitation"] == action
+
+
+@pytest.fixture
+def change(write_skill: WriteSkill, project: Path) -> Path:
+    """A skill that changes a file of the project."""
+    write_skill(
+        "change", "---\nname: change\ndescription: Changes.\ncommand: sh x.sh\n---\n", {"x.sh": "echo more >> a.txt\n"}
+    )
+    (project / "a.txt").write_text("first\n")
+    return project / "a.txt"
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize(("said", "state"), [("apply", "applied"), ("discard", "discarded"), ("later", "pending")])
+async def test_the_person_decides_in_a_form_about_what_a_run_changed(
+    connect: Connect, change: Path, era: str, said: str, state: str
+) -> None:
+    asked: list[str] = []
+
+    async def fill(_: Any, params: Any) -> types.ElicitResult:
+        asked.append(params.message)
+        return types.ElicitResult(action="accept", content={"changes": said})
+
+    async with connect(era=era, elicitation_callback=fill) as client:
+        answer = await client.call_tool("skill_run", {"name": "change"})
+
+    assert isinstance(answer.structured_content, dict)
+    assert (state_of(answer), answer.structured_content["meta"]["changes"]) == ("success", state)
+    assert "changed 1 files of the project: modified a.txt" in asked[0]
+    assert change.read_text() == ("first\nmore\n" if said == "apply" else "first\n")
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_without_a_form_the_answer_has_the_diff_and_the_command(
+    connect: Connect, change: Path, skillyard: Skillyard, era: str
+) -> None:
+    async with connect(era=era) as client:
+        answer = await client.call_tool("skill_run", {"name": "change"})
+
+    assert isinstance(answer.structured_content, dict)
+    meta, data = answer.structured_content["meta"], data_of(answer)
+    assert meta["changes"] == "pending"
+    assert [each["path"] for each in data["changes"]] == ["a.txt"]
+    assert "+more" in data["diff"]
+    assert f"skillyard changes {meta['run']} apply" in meta["hint"]
+    assert change.read_text() == "first\n"
+    assert skillyard("changes", meta["run"], "apply").returncode == 0
+    assert change.read_text() == "first\nmore\n"
+
+
+async def test_inside_an_agent_nobody_is_asked_and_nothing_is_applied(places: ProjectPaths, change: Path) -> None:
+    async def accept(_: Any, params: Any) -> types.ElicitResult:
+        return types.ElicitResult(action="accept", content={"changes": "apply"})
+
+    server = server_of(places)
+    server.env = {**(server.env or {}), "SKILLYARD_DEPTH": "1"}
+    options: dict[str, Any] = {"cache": None, "elicitation_callback": accept}
+    async with Client(server, read_timeout_seconds=CEILING_SECONDS, **options) as client:
+        answer = await client.call_tool("skill_run", {"name": "change"})
+
+    assert isinstance(answer.structured_content, dict)
+    assert answer.structured_content["meta"]["changes"] == "pending"
+    assert change.read_text() == "first\n"
 
 
 @pytest.mark.usefixtures("skills")

@@ -14,7 +14,7 @@ from skillyard.catalog.agentfile import SCHEMA_FILE, agent_schema, parse_role
 from skillyard.core.envelope import from_json, parse
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Lang
-from skillyard.install.new_role import as_role_files, folder_of, make_role_draft
+from skillyard.install.new_skill import as_role_files, folder_of, make_role_draft
 from tests.conftest import Skillyard
 
 UUID = "4d0c1a52-0000-4000-8000-000000000001"
@@ -271,8 +271,8 @@ def test_a_list_of_skills_reads_no_schema_and_no_role_command(skillyard: Skillya
     readers = {"yaml", "skillyard.catalog.schema_check", "skillyard.catalog.agentfile"}
 
     for _ in range(200):
-        shown = skillyard("list", PYTHONPROFILEIMPORTTIME="1")
-        loaded = {line.rpartition("|")[2].strip() for line in shown.stderr.splitlines()}
+        shown = skillyard("list", PYTHONVERBOSE="1")  # PYTHONPROFILEIMPORTTIME leaves out what import_module imports
+        loaded = {line.split("'")[1] for line in shown.stderr.splitlines() if line.startswith("import '")}
         if not readers & loaded:
             break
 

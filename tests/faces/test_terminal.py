@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pytest
 
@@ -126,6 +126,7 @@ def test_a_grant_is_asked_for_once_and_only_a_clear_yes_is_one(
 ) -> None:
     text = "---\nname: maker\ndescription: x\ncommand: cp {skill}/SKILL.md {output}\n---\n"
     write_skill("maker", text)
+    (project / "skillyard.toml").write_text('[run]\nread = "params"\n')
     command = ("run", "@maker", "output=result.md")
 
     with Terminal(places, *command) as terminal:
@@ -167,3 +168,76 @@ def test_trust_shows_the_list_before_it_asks(places: ProjectPaths, project: Path
         terminal.expect("Trust it? [y/N] ")
         terminal.say("yes")
         assert terminal.finish()[0] == 0
+
+
+TIDY = """\
+import pathlib
+pathlib.Path("README.md").write_text("tidied\\n")
+pathlib.Path("notes").mkdir()
+pathlib.Path("notes/\\x1b[31m 说明.md").write_text("\\x1b]0;owned\\x07\\n")
+pathlib.Path("notes/b.md").write_text("b\\n")
+"""
+
+
+@pytest.fixture
+def tidy(project: Path, write_skill: WriteSkill) -> tuple[str, ...]:
+    """A run that changes one file and adds two in a new folder."""
+    (project / "README.md").write_text("untidy\n")
+    write_skill("tidy", "---\nname: tidy\ndescription: x\n---\n", {"tidy.py": TIDY})
+    return ("run", "@tidy:tidy.py")
+
+
+def test_changes_are_kept_after_one_question(places: ProjectPaths, project: Path, tidy: tuple[str, ...]) -> None:
+    with Terminal(places, *tidy) as terminal:
+        terminal.expect("q decide later ")
+        terminal.say("d")
+        terminal.expect("+tidied")
+        terminal.expect("+b\r\n")
+        terminal.say("k")
+        code, out = terminal.finish()
+
+    assert code == 0
+    assert parse(out).meta["changes"] == "applied"
+    assert (project / "README.md").read_text() == "tidied\n"
+    assert (project / "notes/b.md").read_text() == "b\n"
+    assert "\x1b[31m" not in terminal.seen, "a name cannot colour the terminal"
+    assert "\x1b]0;" not in terminal.seen, "nor can a file's content set its title"
+    assert "+ notes/\r\n" not in terminal.seen, "a folder comes with what lies in it"
+
+
+def test_of_changes_a_person_chooses_some(places: ProjectPaths, project: Path, tidy: tuple[str, ...]) -> None:
+    """Enter after a key answers nothing: it must not count as a no to the next question."""
+    with Terminal(places, *tidy) as terminal:
+        terminal.expect("q decide later ")
+        terminal.say("c")
+        terminal.expect("~ README.md? y/n ")
+        terminal.say("y")
+        terminal.expect("说明.md? y/n ")
+        terminal.say("n")
+        terminal.expect("+ notes/b.md? y/n ")
+        terminal.say("y")
+        code, out = terminal.finish()
+
+    data: dict[str, Any] = {**parse(out).data}
+    assert code == 0
+    assert parse(out).meta["changes"] == "applied"
+    assert [change["path"] for change in data["changes"]] == ["README.md", "notes", "notes/b.md"]
+    assert data["outputs"] == ["README.md", "notes/b.md"]
+    assert (project / "README.md").read_text() == "tidied\n"
+    assert [path.name for path in (project / "notes").iterdir()] == ["b.md"]
+
+
+@pytest.mark.parametrize(("key", "state"), [("x", "discarded"), ("q", "pending"), ("\x04", "pending")])
+def test_changes_are_discarded_or_left_for_later(
+    places: ProjectPaths, project: Path, tidy: tuple[str, ...], key: str, state: str
+) -> None:
+    with Terminal(places, *tidy) as terminal:
+        terminal.expect("q decide later ")
+        terminal.say(key)
+        code, out = terminal.finish()
+
+    assert code == 0
+    assert parse(out).meta["changes"] == state
+    assert (project / "README.md").read_text() == "untidy\n"
+    with Terminal(places, "changes", stdout_too=True) as terminal:
+        assert ("pending" in terminal.read_all()) is (state == "pending")

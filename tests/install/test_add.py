@@ -14,11 +14,10 @@ import pytest
 
 from skillyard.app.paths import ProjectPaths
 from skillyard.core.errors import InvalidArgs, SkillError, SourceFailed
-from skillyard.install.address import FolderSource, locked_source, parse_source
+from skillyard.install.address import LocalSource, locked_source, parse_source
 from skillyard.install.git import GitSource
-from skillyard.install.lock import read_lock
 from skillyard.install.source import Limits
-from skillyard.install.tree import digests_of
+from skillyard.install.target import digests_of, read_lock
 from skillyard.install.web import WebArchive, WebIndex
 from tests.conftest import Skillyard
 from tests.install.conftest import DOUBTFUL, commit, git, good, write
@@ -40,7 +39,7 @@ def test_a_folder_is_installed_and_verifies(skillyard: Skillyard, project: Path,
 
     assert (done.returncode, done.stdout) == (0, "added pdf\n")
     assert (project / ".claude/skills/pdf/scripts/run.py").read_text() == "print(1)\n"
-    assert read_lock(project / "skillyard.lock").skills["pdf"].source == str(tmp_path / "pdf")
+    assert read_lock(project / "skillyard.lock")["pdf"].source == str(tmp_path / "pdf")
     assert skillyard("verify").returncode == 0
     assert skillyard("add", str(tmp_path / "pdf")).returncode == 0
 
@@ -74,6 +73,19 @@ def test_several_skills_are_listed_and_never_guessed(skillyard: Skillyard, proje
     assert skillyard("add", str(tmp_path / "many"), "--skill", "a", "--skill", "c").returncode == 0
     assert skills_in(project) == ["a", "c"]
     assert data_of(skillyard("add", str(tmp_path / "many"), "--skill", "x", "--json"))["type"] == "SkillNotFound"
+
+
+def test_a_collection_with_a_skill_at_its_root_hides_none(skillyard: Skillyard, project: Path, tmp_path: Path) -> None:
+    """An index of a repository is often called SKILL.md too."""
+    inner = {f"skills/{name}/SKILL.md": good(name) for name in ("one", "二")}
+    parts = {"skills/one/more/SKILL.md": good("part"), "examples/x/SKILL.md": good("example")}
+    write(tmp_path / "many", {"SKILL.md": good("index"), **inner, **parts})
+
+    listed = data_of(skillyard("add", str(tmp_path / "many"), "--json"))
+    done = skillyard("add", str(tmp_path / "many"), "--skill", "one", "--json")
+
+    assert [skill["name"] for skill in listed["skills"]] == ["index", "one", "二"]
+    assert (done.returncode, skills_in(project)) == (0, ["one"])
 
 
 def test_a_dry_run_writes_nothing(skillyard: Skillyard, project: Path, tmp_path: Path) -> None:
@@ -142,7 +154,7 @@ def test_a_git_repository_is_installed_over_smart_http(
         missing = skillyard("add", f"{url}/owner/nothing", "--json")
 
     assert skills_in(project) == ["one", "two", "uno"]
-    assert read_lock(project / "skillyard.lock").skills["one"].commit == git(repo, "rev-parse", "HEAD")
+    assert read_lock(project / "skillyard.lock")["one"].commit == git(repo, "rev-parse", "HEAD")
     assert data_of(missing)["type"] == "RuntimeFailed"
 
 
@@ -162,13 +174,13 @@ def test_lock_and_restore_on_an_empty_machine_give_identical_files(
     assert done.returncode == 0, done.stdout
     assert digests_of(other / ".claude/skills") == before
     assert (other / "skillyard.lock").read_bytes() == (project / "skillyard.lock").read_bytes()
-    assert read_lock(other / "skillyard.lock").skills["one"].commit == old
+    assert read_lock(other / "skillyard.lock")["one"].commit == old
 
 
 def test_a_restore_of_other_bytes_is_an_error(skillyard: Skillyard, project: Path, tmp_path: Path) -> None:
     write(project / "vendor/pdf", {"SKILL.md": good("pdf")})
     skillyard("add", "vendor/pdf")
-    assert read_lock(project / "skillyard.lock").skills["pdf"].source == "./vendor/pdf"
+    assert read_lock(project / "skillyard.lock")["pdf"].source == "./vendor/pdf"
     write(project / "vendor/pdf", {"SKILL.md": good("pdf") + "other\n"})
     shutil.rmtree(project / ".claude")
 
@@ -253,7 +265,7 @@ def test_an_existing_path_wins_over_the_shorthand(tmp_path: Path) -> None:
     )
     (tmp_path / "owner/repo").mkdir(parents=True)
     local = parse_source("owner/repo", cwd=tmp_path, root=tmp_path)
-    assert isinstance(local.source, FolderSource)
+    assert isinstance(local.source, LocalSource)
     assert local.source.text == "./owner/repo"
 
 
@@ -310,7 +322,7 @@ def test_two_adds_at_once_are_both_there(
     assert [process.wait(60) for process in running] == [0, 0, 0, 0]
 
     assert skills_in(project) == ["a", "b", "c", "d"]
-    assert set(read_lock(project / "skillyard.lock").skills) == {"a", "b", "c", "d"}
+    assert set(read_lock(project / "skillyard.lock")) == {"a", "b", "c", "d"}
     assert skillyard("verify").returncode == 0
 
 
@@ -344,7 +356,7 @@ def test_remove_takes_only_what_was_installed(skillyard: Skillyard, project: Pat
     assert data_of(done) == {"removed": ["a", "b"], "kept": {"a": ["notes.md"]}, "links": []}
     assert skills_in(project) == ["a", "mine"]
     assert [path.name for path in (project / ".claude/skills/a").iterdir()] == ["notes.md"]
-    assert read_lock(project / "skillyard.lock").skills == {}
+    assert read_lock(project / "skillyard.lock") == {}
 
 
 def test_an_update_tells_first_and_never_overwrites_edits(skillyard: Skillyard, project: Path, repo: Path) -> None:
@@ -400,3 +412,107 @@ def test_a_doubtful_skill_is_held_back_not_installed(skillyard: Skillyard, proje
     write(tmp_path / "odd", {"SKILL.md": DOUBTFUL})
     assert skillyard("add", str(tmp_path / "odd"), "--yes").returncode == 5
     assert skills_in(project) == []
+
+
+def test_names_that_clash_are_left_out_with_the_command_that_installs_them(
+    skillyard: Skillyard, project: Path, tmp_path: Path
+) -> None:
+    one = write(tmp_path / "one", {"pdf/SKILL.md": good("pdf"), "a/SKILL.md": good("a")})
+    two = write(tmp_path / "two", {"docs/pdf/SKILL.md": good("pdf") + "other\n", "b/SKILL.md": good("b")})
+    write(project / ".claude/skills/b", {"SKILL.md": good("b") + "mine\n"})
+    skillyard("add", str(one), "--all")
+    done = skillyard("add", str(two), str(one), "--all", "--json")
+
+    left = data_of(done)["left_out"]
+    assert (done.returncode, data_of(done)["installed"]) == (3, ["a", "pdf"])
+    assert [(each["name"], each["path"]) for each in left] == [("b", "b"), ("pdf", "docs/pdf")]
+    assert "we did not install it" in left[0]["reason"]
+    assert f"comes from {one}/pdf" in left[1]["reason"]
+    commands = [f"skillyard add {two} --as b-2 --skill b", f"skillyard add {two} --as pdf-2 --skill docs/pdf"]
+    assert [each["command"] for each in left] == commands
+    assert (project / ".claude/skills/b/SKILL.md").read_text().endswith("mine\n")
+
+    page = skillyard("add", str(two), "--all")
+    assert page.stdout.count("left out ") == 2
+    assert f"  → {commands[1]}\n" in page.stdout
+    assert skillyard("add", str(two), "--all", "--dry-run").stdout == page.stdout
+    for command in commands:
+        assert skillyard(*command.split()[1:]).returncode == 0
+    assert skills_in(project) == ["a", "b", "b-2", "pdf", "pdf-2"]
+    assert skillyard("add", str(two), "--all").stdout == "added b-2\nadded pdf-2\n"
+
+
+def test_of_one_name_in_two_sources_the_second_is_left_out(skillyard: Skillyard, project: Path, tmp_path: Path) -> None:
+    one, two = write(tmp_path / "one", {"SKILL.md": good("pdf")}), write(tmp_path / "two", {"SKILL.md": good("PDF")})
+    done = skillyard("add", str(one), str(two), "--json")
+
+    assert (done.returncode, skills_in(project)) == (3, ["pdf"])
+    assert data_of(done)["left_out"][0]["command"] == f"skillyard add {two} --as pdf-2"
+
+
+def test_a_copy_of_a_skill_in_the_same_source_is_installed_once(
+    skillyard: Skillyard, project: Path, tmp_path: Path
+) -> None:
+    write(tmp_path / "many", {f"{folder}/pdf/SKILL.md": good("pdf") for folder in "abc"})
+    done = skillyard("add", str(tmp_path / "many"), "--all")
+
+    assert done.stdout == "added pdf\n2 identical copies of these were left out\n"
+    assert done.returncode == 0
+    assert skills_in(project) == ["pdf"]
+    assert data_of(skillyard("update", "--all", "--json"))["new"] == []
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_skill_that_may_not_be_written_does_not_stop_the_others(
+    scheme: str, skillyard: Skillyard, project: Path, repo: Path
+) -> None:
+    (repo / "skills/one/secret").symlink_to("/etc/passwd")
+    commit(repo, {"skills/three/SKILL.md": good("three"), "skills/three/Makefile": "x", "skills/three/makefile": "y"})
+    done = skillyard("add", f"{scheme}{repo}", "--all", "--json")
+
+    assert (done.returncode, skills_in(project)) == (3, ["two"])
+    reasons = {each["name"]: each["reason"] for each in data_of(done)["left_out"]}
+    assert sorted(reasons) == ["one", "three"]
+    assert "leads out" in reasons["one"]
+    assert "one file on some systems" in reasons["three"]
+    assert data_of(skillyard("add", f"{scheme}{repo}", "--skill", "three", "--json"))["type"] == "SourceRefused"
+
+
+def test_an_update_tells_a_move_from_a_change(skillyard: Skillyard, project: Path, repo: Path) -> None:
+    """Another commit with the same bytes, or another path in the source, is a move: the lock follows, no file does."""
+    git(repo, "tag", "v1")
+    skillyard("add", f"file://{repo}", "--all", "--ref", "v1")
+    (project / ".claude/skills/one/SKILL.md").write_text(good("one") + "mine\n")
+    (repo / "plugins").mkdir()
+    git(repo, "mv", "skills/two", "plugins/two")
+    head = commit(repo, {"README.md": "other"})
+    git(repo, "tag", "-f", "v1")
+    planned = data_of(skillyard("update", "--all", "--dry-run", "--json"))
+    done = skillyard("update", "--all")
+
+    assert [(step["folder"], step["standing"], step["path"]) for step in planned["skills"]] == [
+        ("one", "moved", "skills/one"),
+        ("two", "moved", "plugins/two"),
+    ]
+    assert planned["new"] == []
+    assert done.returncode == 0
+    assert f"→ {head[:12]}, skills/two → plugins/two)" in done.stdout.splitlines()[1]
+    locked = read_lock(project / "skillyard.lock")
+    assert {(skill.commit, skill.path) for skill in locked.values()} == {(head, "skills/one"), (head, "plugins/two")}
+    assert (project / ".claude/skills/one/SKILL.md").read_text().endswith("mine\n")
+    assert data_of(skillyard("update", "two", "--json"))["skills"][0]["standing"] == "current"
+
+
+def test_an_update_follows_a_skill_that_moved_and_changed(skillyard: Skillyard, project: Path, repo: Path) -> None:
+    skillyard("add", f"file://{repo}", "--skill", "two")
+    (repo / "plugins").mkdir()
+    git(repo, "mv", "skills/two", "plugins/two")
+    commit(repo, {"plugins/two/SKILL.md": good("two") + DOUBTFUL})
+    held = data_of(skillyard("update", "--all", "--json"))
+
+    assert held["skills"][0]["standing"] == "changed"
+    assert held["interrupted_skills"] == ["two"]
+    keep = skillyard("review", "resume", held["review"], "--decisions", '{"two": "keep"}')
+    assert keep.returncode == 0, keep.stdout
+    assert read_lock(project / "skillyard.lock")["two"].path == "plugins/two"
+    assert skillyard("verify").returncode == 0

@@ -16,7 +16,7 @@ from skillyard.core.errors import SourceRefused
 from skillyard.install.archive import extract
 from skillyard.install.names import as_safe_path, link_stays_inside
 from skillyard.install.source import Limits
-from skillyard.install.tree import copy_checked, digests_of
+from skillyard.install.target import copy_checked, digests_of
 
 SMALL = Limits(total_bytes=1_000_000, files=50, ratio=20, free_bytes=10_000)
 

@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 
 from skillyard.app.paths import ProjectPaths
-from skillyard.install.lock import read_lock
-from skillyard.install.target import is_unfinished, project_target
-from skillyard.install.tree import digests_of, tree_hash
+from skillyard.install.target import digests_of, project_target, read_lock, tree_hash
 from tests.conftest import Skillyard
 from tests.install.conftest import good, write
 
@@ -23,7 +21,7 @@ DOOMED = """
 import itertools, os, signal, sys
 count, at = itertools.count(), int(sys.argv.pop(1))
 from skillyard.faces.cli import install, main
-from skillyard.install import installer, update as updating
+from skillyard.install import installer
 def watch(event, args):
     if event.startswith(("open", "os.", "shutil.", "fcntl.")) and next(count) == at:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -57,11 +55,13 @@ def test_a_kill_at_thirty_random_points_never_leaves_a_broken_state(
         contents = {(skill / f"{n}.md").read_text() for n in range(FILES)} if skill.exists() else {""}
         assert len(contents) == 1, told
         assert skillyard("verify").returncode == 0, told
-        known = read_lock(place.lock_file).skills.get("pdf")
+        known = read_lock(place.lock_file).get("pdf")
         assert (known is not None) == skill.exists(), told
         assert known is None or known.hash == tree_hash(digests_of(skill)), told
-        assert not is_unfinished(place), told
-        assert not any(path for folder in (place.staging, place.trash) for path in folder.glob("*")), told
+        assert not place.is_unfinished, told
+        assert not any(
+            path for folder in ((place.state / "staging"), (place.state / "trash")) for path in folder.glob("*")
+        ), told
 
     totals: dict[str, int] = {}
     for number, command in enumerate(("add", "update", "remove")):

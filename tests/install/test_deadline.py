@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from skillyard.core.errors import SkillError, SourceFailed, SourceRefused
-from skillyard.install.deadline import Deadline
 from skillyard.install.git import GitSource
-from skillyard.install.source import Limits
+from skillyard.install.source import Deadline, Limits
 from skillyard.install.web import WebArchive, WebIndex, download
 
 #: What a test may take in all, far above the limit that it sets.

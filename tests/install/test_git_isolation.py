@@ -405,7 +405,7 @@ def test_only_one_module_starts_git() -> None:
                     found.add(file.relative_to(source).as_posix())
 
     # `doctor` only says where it is.
-    assert found == {"install/git_process.py", "faces/cli/doctor.py"}
+    assert found == {"install/git.py", "app/health.py"}
 
 
 # -- addresses that are more than addresses

@@ -14,8 +14,8 @@ import yaml
 from skillyard.app.paths import ProjectPaths
 from skillyard.core.errors import SourceFailed
 from skillyard.install.git import GitSource
-from skillyard.install.lock import read_lock
 from skillyard.install.source import Limits
+from skillyard.install.target import read_lock
 from tests.conftest import Skillyard
 from tests.install.conftest import git, good, write
 from tests.install.servers import hanging_server, logged_server
@@ -92,7 +92,7 @@ exec sh -c "$command"
 
     assert done.returncode == 0, done.stdout
     assert "git@host.invalid" in (tmp_path / "words").read_text()
-    assert read_lock(project / "skillyard.lock").skills["one"].commit == git(repo, "rev-parse", "HEAD")
+    assert read_lock(project / "skillyard.lock")["one"].commit == git(repo, "rev-parse", "HEAD")
 
 
 def test_a_server_that_never_answers_is_left(tmp_path: Path) -> None:

@@ -14,8 +14,7 @@ import pytest
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.core.envelope import from_json
-from skillyard.install.linker import Linker
-from skillyard.install.links import LinkOutcome
+from skillyard.install.links import Linker, LinkOutcome
 from skillyard.install.target import project_target
 from tests.conftest import TORTURE, Skillyard, WriteSkill
 from tests.install.conftest import good, write

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from skillyard.app.paths import ProjectPaths
-from skillyard.backends.registry import list_backends
-from skillyard.backends.visible_skills import list_visible_skills
+from skillyard.backends.registry import list_backends, list_visible_skills
 from skillyard.core.envelope import from_json
 from skillyard.core.errors import RuntimeFailed, Timeout
 from tests.agents import programs

@@ -16,12 +16,11 @@ import pytest
 from skillyard.app.paths import ProjectPaths
 from skillyard.core.errors import PermissionDenied
 from skillyard.install.address import parse_source
-from skillyard.install.lock import read_lock
 from skillyard.install.offers import Scan, find_offers, scan_offer, scanned, threat_scan
 from skillyard.install.review import Reviews, keep_limit
 from skillyard.install.source import Fetched
-from skillyard.install.target import project_target
-from skillyard.install.threats.verdict import ScanVerdict, ThreatHit, ThreatLevel
+from skillyard.install.target import project_target, read_lock
+from skillyard.install.threats.rule import ScanVerdict, ThreatHit, ThreatLevel
 from skillyard.scripts.interrupt import FILE, read_interrupt
 from tests.conftest import Skillyard
 from tests.install.conftest import DOUBTFUL, good, write
@@ -70,6 +69,23 @@ def test_what_is_doubtful_is_held_back_and_the_rest_installed(skillyard: Skillya
     assert interrupt.about["severities"] == {"x": "MEDIUM", "y": "MEDIUM"}
 
 
+def test_a_review_shows_its_project_its_source_and_the_rule_that_held_it_back(
+    skillyard: Skillyard, project: Path, many: Path
+) -> None:
+    review = held(skillyard, many)
+    (listed,) = data_of(skillyard("review", "--json"))["reviews"]
+    page, one = skillyard("review").stdout, skillyard("review", "show", review).stdout
+    again = skillyard("add", str(many), "--all").stdout
+
+    assert (listed["project"], listed["sources"]) == (str(project), {"x": str(many), "y": str(many)})
+    assert str(project) in page
+    assert str(many) in page
+    assert one.startswith(f"for {project}\n")
+    rule = listed["findings"]["x"][0]["rule"]
+    assert f"  MEDIUM   SKILL.md:4  {rule}: curl" in again
+    assert f"decide: skillyard review resume {review}  (it asks on a terminal" in again
+
+
 def test_partial_decisions_install_only_what_was_decided(skillyard: Skillyard, project: Path, many: Path) -> None:
     review = held(skillyard, many)
     first = skillyard("review", "resume", review, "--decisions", '{"x": "keep", "other": "keep"}', "--json")
@@ -79,7 +95,7 @@ def test_partial_decisions_install_only_what_was_decided(skillyard: Skillyard, p
     assert data_of(first)["unknown"] == ["other"]
     assert data_of(first)["interrupted_skills"] == ["y"]
     assert skills_in(project) == ["fine", "x"]
-    assert read_lock(project / "skillyard.lock").skills["x"].reviewed == "MEDIUM"
+    assert read_lock(project / "skillyard.lock")["x"].reviewed == "MEDIUM"
     last = skillyard("review", "resume", review, "--decisions", '{"y": "uninstall"}', "--json")
     assert (last.returncode, data_of(last)["uninstalled"]) == (0, ["y"])
     assert skills_in(project) == ["fine", "x"]
@@ -185,7 +201,7 @@ def test_a_resume_goes_on_after_a_kill_in_another_process(
         "def watch(event, args):\n"
         "    if event.startswith(('open', 'os.', 'shutil.')) and next(count) == at:\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
-        "from skillyard.faces.cli import main, review\n"
+        "from skillyard.faces.cli import install, main\n"
         "sys.addaudithook(watch)\n"
         "main.main()\n"
     )
@@ -277,7 +293,7 @@ def test_off_a_terminal_nothing_above_medium_is_kept(
     source = parse_source(str(tmp_path / "x"), cwd=tmp_path, root=places.project).source
     fetched = Fetched(tmp_path / "x")
     (offer,) = find_offers(fetched, "", source.text)
-    candidate = scan_offer(offer, source, fetched, print, scan=lambda _: verdict)
+    candidate = scan_offer(offer, source, fetched, print)._replace(verdict=verdict)
     reviews = reviews_in(places, lambda _: verdict)
     review = reviews.hold(project_target(places.project), [candidate])
     with pytest.raises(PermissionDenied):
@@ -295,7 +311,7 @@ def test_a_worse_verdict_than_was_shown_is_shown_again(places: ProjectPaths, tmp
     source = parse_source(str(tmp_path / "x"), cwd=tmp_path, root=places.project).source
     fetched = Fetched(tmp_path / "x")
     (offer,) = find_offers(fetched, "", source.text)
-    candidate = scan_offer(offer, source, fetched, print, scan=lambda _: found(ThreatLevel.MEDIUM))
+    candidate = scan_offer(offer, source, fetched, print)._replace(verdict=found(ThreatLevel.MEDIUM))
     reviews = reviews_in(places, lambda _: found(ThreatLevel.CRITICAL))
     review = reviews.hold(project_target(places.project), [candidate])
     resumed = reviews.resume(review, {"x": "keep"}, on_terminal=True)

@@ -13,11 +13,9 @@ import pytest
 
 from skillyard.app.paths import ProjectPaths
 from skillyard.core.errors import InvalidArgs
-from skillyard.install.address import parse_source
-from skillyard.install.offers import find_offers, scan_offer
+from skillyard.install.address import SkillAddress, parse_source, split_source
+from skillyard.install.offers import FOLDER, find_offers, find_staged, scan_offer, stage
 from skillyard.install.source import Fetched
-from skillyard.install.source_run import FOLDER, SkillAddress, find_staged, split_source, stage
-from skillyard.install.threats.verdict import ScanVerdict
 from skillyard.scripts.prompt_grammar import may_name_source
 from tests.conftest import Skillyard
 from tests.install.conftest import DOUBTFUL, commit, git, good, write
@@ -226,7 +224,7 @@ def test_a_copy_that_somebody_changed_is_not_used_and_an_old_one_goes(places: Pr
     source = parse_source(str(tmp_path / "x"), cwd=tmp_path, root=places.project).source
     fetched = Fetched(tmp_path / "x")
     (offer,) = find_offers(fetched, "", source.text)
-    candidate = scan_offer(offer, source, fetched, print, scan=lambda _: ScanVerdict())
+    candidate = scan_offer(offer, source, fetched, print)
     used = stage(places.own_home, "a" * 32, candidate)
     stage(places.own_home, "b" * 32, candidate).lease.close()
     changed = stage(places.own_home, "c" * 32, candidate)

@@ -6,8 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from skillyard.core.errors import SkillError
-from skillyard.install.address import parse_source
-from skillyard.install.source_run import split_source
+from skillyard.install.address import parse_source, split_source
 from skillyard.scripts.prompt_grammar import may_name_source
 
 #: Half characters, control characters and NUL too: an argument may be any bytes.

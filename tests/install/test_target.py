@@ -10,19 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skillyard.core.errors import InvalidArgs, PermissionDenied, SourceRefused
-from skillyard.install.lock import InstalledSkill, Lock, as_text, parse_lock
 from skillyard.install.names import as_safe_path, as_slug
 from skillyard.install.target import (
     FolderSwap,
+    InstalledSkill,
     Target,
-    apply,
+    as_text,
+    digests_of,
     exchange,
-    is_unfinished,
-    new_staging,
-    open_target,
+    parse_lock,
     project_target,
+    tree_hash,
 )
-from skillyard.install.tree import digests_of, tree_hash
 
 
 def never_exchange(one: Path, other: Path) -> bool:
@@ -39,12 +38,12 @@ def place(project: Path) -> Target:
 
 
 def put(place: Target, name: str, content: str, swap: FolderSwap = exchange) -> None:
-    with open_target(place, swap):
-        staged = new_staging(place)
+    with place.open(swap):
+        staged = place.new_staging()
         staged.mkdir()
         for number in range(3):
             (staged / f"{number}.md").write_text(content)
-        apply(place, [(name, staged)], content, swap)
+        place.apply([(name, staged)], content, swap)
 
 
 def content_of(place: Target, name: str) -> set[str]:
@@ -58,13 +57,13 @@ def test_a_folder_is_replaced_whole(place: Target, swap: FolderSwap) -> None:
 
     assert content_of(place, "x") == {"new"}
     assert place.lock_file.read_text() == "new"
-    assert sorted(path.name for path in place.state.iterdir()) == ["lock"] or not any(place.trash.glob("*"))
+    assert sorted(path.name for path in place.state.iterdir()) == ["lock"] or not any((place.state / "trash").glob("*"))
 
 
 def test_a_folder_is_taken_away_and_the_lock_says_so(place: Target) -> None:
     put(place, "x", "old")
-    with open_target(place):
-        apply(place, [("x", None)], "gone")
+    with place.open():
+        place.apply([("x", None)], "gone")
 
     assert not (place.skills / "x").exists()
     assert place.lock_file.read_text() == "gone"
@@ -88,7 +87,7 @@ def test_a_journal_that_came_with_a_clone_moves_nothing(place: Target, tmp_path:
     place.state.mkdir(parents=True)
     journal = place.state / "journal.json"
     journal.write_text(f'{{"moves": {moves}, "lock": "", "id": "{"0" * 32}"}}')
-    with pytest.raises(InvalidArgs), open_target(place):
+    with pytest.raises(InvalidArgs), place.open():
         pass
 
     assert (place.bounds / "precious").is_dir()
@@ -99,7 +98,7 @@ def test_a_link_in_our_own_folder_is_never_followed(place: Target, tmp_path: Pat
     (tmp_path / "precious/inner").mkdir(parents=True)
     place.state.mkdir(parents=True)
     (place.state / name).symlink_to(tmp_path / "precious" if "." not in name else tmp_path / "made")
-    with pytest.raises(PermissionDenied), open_target(place):
+    with pytest.raises(PermissionDenied), place.open():
         pass
 
     assert (tmp_path / "precious/inner").is_dir()
@@ -123,12 +122,12 @@ def watch(frame, event, arg):
 place = project_target(root)
 swap = module.exchange if way == "exchange" else lambda one, other: False
 sys.settrace(watch)
-with open_target(place, swap):
-    staged = new_staging(place)
+with place.open(swap):
+    staged = place.new_staging()
     staged.mkdir()
     for number in range(3):
         (staged / f"{number}.md").write_text("new")
-    apply(place, [("x", staged), ("gone", None)], "new", swap)
+    place.apply([("x", staged), ("gone", None)], "new", swap)
 sys.settrace(None)
 print(steps)
 """
@@ -153,12 +152,12 @@ def test_a_kill_at_any_point_leaves_the_old_state_or_the_new(place: Target, proj
         assert change(kill_at).returncode == -signal.SIGKILL
         if way == "exchange":  # at no time is there no skill, or half of one
             assert content_of(place, "x") in ({"old"}, {"new"})
-        with open_target(place, swap):
+        with place.open(swap):
             pass
         state = (content_of(place, "x"), place.lock_file.read_text(), (place.skills / "gone").exists())
         assert state in (({"old"}, "old", True), ({"new"}, "new", False))
-        assert not is_unfinished(place)
-        assert not any(place.staging.glob("*"))
+        assert not place.is_unfinished
+        assert not any((place.state / "staging").glob("*"))
         seen.add(state[1])
     assert seen == {"old", "new"}
 
@@ -192,7 +191,7 @@ def installed(draw: st.DrawFn) -> InstalledSkill:
 
 @given(st.lists(installed(), max_size=4))
 def test_a_lock_reads_back_equal(skills: list[InstalledSkill]) -> None:
-    lock = Lock({skill.folder: skill for skill in skills})
+    lock = {skill.folder: skill for skill in skills}
 
     assert parse_lock(as_text(lock)) == lock
     assert as_text(parse_lock(as_text(lock))) == as_text(lock)

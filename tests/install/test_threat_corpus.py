@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from skillyard.install.threats.files import SkillFile
+from skillyard.install.threats.rule import HELD, ScanVerdict, ThreatLevel
 from skillyard.install.threats.scan import scan_files
-from skillyard.install.threats.verdict import HELD, ScanVerdict, ThreatLevel
 from tests.catalog.conftest import corpus, manifest
 
 __all__ = ["corpus", "manifest"]  # the fixtures of the corpus

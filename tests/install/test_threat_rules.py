@@ -3,15 +3,16 @@
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from skillyard.core.messages import Lang
 from skillyard.install.threats.files import SkillFile
-from skillyard.install.threats.rule import RuleExample, ThreatRule, all_rules
+from skillyard.install.threats.rule import ThreatLevel, ThreatRule, all_rules
 from skillyard.install.threats.scan import scan_skill
-from skillyard.install.threats.verdict import ThreatLevel
 
 RULES = list(all_rules().values())
 #: What the file system of a test must be made to show; their own tests stand in test_threat_scan.
@@ -19,21 +20,28 @@ MADE_BY_FOLDERS = {"partly-read", "link-outside", "unreadable", "too-much"}
 FRONT = b"---\nname: quiet\ndescription: Sorts lines.\n---\n\n# Quiet\n\n"
 
 
-def rules_hit(folder: Path, example: RuleExample) -> set[str]:
+#: Where an example stands that names no file: the first of these that the rule applies to.
+FILES = {"shell": "run.sh", "script": "run.sh", "python": "run.py", "javascript": "run.js", "skill": "SKILL.md"}
+
+
+def rules_hit(folder: Path, example: str | Mapping[str, Any], rule: ThreatRule) -> set[str]:
     """The example as the only file beside a SKILL.md that says nothing, or as that file."""
-    path = folder / example.file
+    fields: Mapping[str, Any] = {"text": example} if isinstance(example, str) else example
+    file = fields.get("file") or next((file for word, file in FILES.items() if word in rule.applies), "notes.txt")
+    content = bytes.fromhex(fields["hex"]) if "hex" in fields else fields["text"].encode()
+    path = folder / file
     path.parent.mkdir(parents=True, exist_ok=True)
     (folder / "SKILL.md").write_bytes(FRONT)
-    is_body = example.file == "SKILL.md" and not example.content.startswith(b"---")
-    path.write_bytes(FRONT + example.content if is_body else example.content)
-    path.chmod(example.mode)
+    is_body = file == "SKILL.md" and not content.startswith(b"---")
+    path.write_bytes(FRONT + content if is_body else content)
+    path.chmod(fields.get("mode", 0o644))
     return {hit.rule for hit in scan_skill(folder).hits}
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 def test_a_rule_hits_what_it_must(rule: ThreatRule, tmp_path: Path) -> None:
     for position, example in enumerate(rule.must_hit):
-        assert rule.id in rules_hit(tmp_path / str(position), example), example
+        assert rule.id in rules_hit(tmp_path / str(position), example, rule), example
 
     assert rule.must_hit or rule.id in MADE_BY_FOLDERS
 
@@ -41,7 +49,7 @@ def test_a_rule_hits_what_it_must(rule: ThreatRule, tmp_path: Path) -> None:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 def test_a_rule_leaves_alone_what_it_must(rule: ThreatRule, tmp_path: Path) -> None:
     for position, example in enumerate(rule.must_not_hit):
-        assert rule.id not in rules_hit(tmp_path / str(position), example), example
+        assert rule.id not in rules_hit(tmp_path / str(position), example, rule), example
 
     assert rule.must_not_hit
 
@@ -63,7 +71,8 @@ slowest = {}
 for rule in all_rules().values():
     if not rule.patterns:
         continue
-    words = [*rule.needs[:8], *(e.content.decode("utf-8", "replace") for e in rule.must_hit)]
+    texts = [example if isinstance(example, str) else example["text"] for example in rule.must_hit]
+    words = [*rule.needs[:8], *texts]
     pieces = {*words, *(w[:-1] for w in words), *(w + " " for w in words), *(w[: len(w) // 2] for w in words)}
     pieces |= {"a", " ", "\\\\t", "a ", "-", "/", "'", '"', "$(", "`", "<!--", "AAAA1", "\\u200b", "the all "}
     for piece in filter(None, pieces):

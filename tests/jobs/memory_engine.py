@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from skillyard.core.values import Json
-from skillyard.jobs.engine import Acts, DurableSteps, Stage, T, Ticket, TicketStatus, TimetableEntry, Work, in_order
+from skillyard.jobs.dbos_engine import DatabaseTimetable, DurableEngine, DurableSteps, T, in_order
+from skillyard.jobs.engine import Stage, Ticket, TicketStatus, TimetableEntry, Work
 
 
-class MemoryEngine:
+class MemoryEngine(DurableEngine):
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self.timetable = MemoryTimetable()
         self._now = now
@@ -137,7 +138,9 @@ class _MemorySteps(DurableSteps):
         self._ended.setdefault(name, result)
         return result
 
-    def run_each(self, name: str, acts: Acts[T], at_once: int, go_on: Callable[[T], bool]) -> list[tuple[int, T]]:
+    def run_each(
+        self, name: str, acts: Sequence[Callable[[], T]], at_once: int, go_on: Callable[[T], bool]
+    ) -> list[tuple[int, T]]:
         return in_order(lambda position: self.run(f"{name}[{position}]", acts[position]), len(acts), at_once, go_on)
 
     def ended_of(self, ticket_id: str) -> Mapping[str, Json]:
@@ -147,7 +150,7 @@ class _MemorySteps(DurableSteps):
         self._engine.enqueue(ticket)
 
 
-class MemoryTimetable:
+class MemoryTimetable(DatabaseTimetable):
     def __init__(self) -> None:
         self._lines: dict[str, TimetableEntry] = {}
         self._lock = threading.Lock()

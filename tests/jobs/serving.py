@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from skillyard.core.values import Json
-from skillyard.jobs.dbos_engine import DurableEngine
-from skillyard.jobs.engine import DurableSteps, EngineConfig, Ticket
+from skillyard.jobs.dbos_engine import DurableEngine, DurableSteps
+from skillyard.jobs.engine import EngineConfig, Ticket
 
 STEPS = ("one", "two", "three")
 

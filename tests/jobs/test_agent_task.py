@@ -12,13 +12,11 @@ from typing import Any
 import pytest
 
 from skillyard.app.paths import ProjectPaths
-from skillyard.app.project import Project
-from skillyard.app.rooms import new_run_id
+from skillyard.app.project import Project, new_run_id
 from skillyard.core.child_process import DEPTH
 from skillyard.core.errors import InvalidArgs, MultiStep, PermissionDenied
 from skillyard.core.messages import Lang
-from skillyard.jobs.agent_task import AgentTask, refuse_loops, with_task
-from skillyard.jobs.jobs import Job, Jobs, JobStatus
+from skillyard.jobs.jobs import AgentTask, Job, Jobs, JobStatus, refuse_loops, with_task
 from skillyard.jobs.schedule import Schedule
 from skillyard.scripts.prompt_grammar import Addressee, addressee
 from skillyard.store.conversations import ConversationState

@@ -11,13 +11,12 @@ import psycopg
 import pytest
 
 from skillyard.app.paths import ProjectPaths
-from skillyard.app.project import Project
-from skillyard.app.rooms import new_run_id
+from skillyard.app.project import Project, new_run_id
 from skillyard.jobs.dbos_engine import DurableEngine
 from skillyard.jobs.engine import EngineConfig
 from skillyard.jobs.jobs import Job, Jobs
+from skillyard.jobs.project_jobs import WorkerLoop
 from skillyard.jobs.schedule import Misfire, Schedule
-from skillyard.jobs.worker_loop import WorkerLoop
 from tests.conftest import Skillyard, WriteSkill
 from tests.jobs.databases import postgres
 from tests.jobs.test_jobs import env_of, wait_until
@@ -100,7 +99,6 @@ class AtWork:
         self.told: list[str] = []
         self._ended = threading.Event()
         self._shift = WorkerLoop(
-            engine=self.engine,
             jobs=Jobs(self.engine, yard.history, new_run_id),
             attempts=yard.jobs.attempts(),
             schedules=lambda _: (schedule,),

@@ -5,6 +5,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import pytest
 
 from skillyard.core.errors import DatabaseFailed
 from skillyard.core.values import Json
-from skillyard.jobs.engine import DurableSteps, Engine, Stage, Ticket, TimetableEntry
+from skillyard.jobs.dbos_engine import DurableEngine, DurableSteps, open_database
+from skillyard.jobs.engine import EngineConfig, Stage, Ticket, TimetableEntry
 from tests.jobs.databases import postgres, server
 from tests.jobs.memory_engine import MemoryEngine
 
@@ -20,20 +22,17 @@ SECONDS = 60.0
 QUEUE = "default"
 
 
-def make_engine(kind: str, folder: Path) -> Engine:
+def make_engine(kind: str, folder: Path) -> DurableEngine:
     return MemoryEngine() if kind == "memory" else open_durable(folder, postgres() if kind == "postgres" else "")
 
 
-def open_durable(folder: Path, database: str) -> Engine:
+def open_durable(folder: Path, database: str) -> DurableEngine:
     """A project of its own, in a database that others may use too."""
-    from skillyard.jobs.dbos_engine import DurableEngine
-    from skillyard.jobs.engine import EngineConfig
-
     return DurableEngine(EngineConfig(folder, f"skillyard-{uuid.uuid4().hex[:12]}", database, poll_seconds=0.05))
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DurableEngine]:
     made = make_engine(request.param, tmp_path)
     yield made
     made.close()
@@ -51,7 +50,7 @@ def echo(found: Ticket, steps: DurableSteps) -> Mapping[str, Json]:
     return {"said": steps.run("say", lambda: found.body.get("say"))}
 
 
-def test_what_is_enqueued_is_done_by_whoever_serves_and_its_answer_is_kept(engine: Engine) -> None:
+def test_what_is_enqueued_is_done_by_whoever_serves_and_its_answer_is_kept(engine: DurableEngine) -> None:
     assert engine.enqueue(ticket(say="你好 😀 \u2028"))
     engine.serve(echo, {QUEUE: 2}, nothing)
 
@@ -62,7 +61,7 @@ def test_what_is_enqueued_is_done_by_whoever_serves_and_its_answer_is_kept(engin
     assert engine.find("ticket-1") == standing
 
 
-def test_the_second_of_two_with_one_id_is_no_second(engine: Engine) -> None:
+def test_the_second_of_two_with_one_id_is_no_second(engine: DurableEngine) -> None:
     assert engine.enqueue(ticket(say="first"))
     assert not engine.enqueue(ticket(say="second"))
     engine.serve(echo, {QUEUE: 2}, nothing)
@@ -74,7 +73,7 @@ def test_the_second_of_two_with_one_id_is_no_second(engine: Engine) -> None:
     assert not engine.enqueue(ticket(say="third")), "also after it is done"
 
 
-def test_until_somebody_serves_it_stays_queued_and_can_be_cancelled(engine: Engine) -> None:
+def test_until_somebody_serves_it_stays_queued_and_can_be_cancelled(engine: DurableEngine) -> None:
     engine.enqueue(ticket())
     found = engine.find("ticket-1")
     assert found is not None
@@ -93,7 +92,7 @@ def test_until_somebody_serves_it_stays_queued_and_can_be_cancelled(engine: Engi
     assert not engine.cancel("ticket-2"), "what is done stays done"
 
 
-def test_one_under_way_that_is_cancelled_stays_so_whatever_it_answers(engine: Engine) -> None:
+def test_one_under_way_that_is_cancelled_stays_so_whatever_it_answers(engine: DurableEngine) -> None:
     begun, go = threading.Event(), threading.Event()
 
     def work(found: Ticket, steps: DurableSteps) -> Mapping[str, Json]:
@@ -115,7 +114,7 @@ def test_one_under_way_that_is_cancelled_stays_so_whatever_it_answers(engine: En
     assert (standing.stage, standing.answer) == (Stage.CANCELLED, None)
 
 
-def test_what_follows_comes_after_its_pause_and_once(engine: Engine) -> None:
+def test_what_follows_comes_after_its_pause_and_once(engine: DurableEngine) -> None:
     def work(found: Ticket, steps: DurableSteps) -> Mapping[str, Json]:
         if found.id == "ticket-1":
             for _ in range(2):
@@ -133,7 +132,7 @@ def test_what_follows_comes_after_its_pause_and_once(engine: Engine) -> None:
     assert len(engine.list(10)) == 2
 
 
-def test_started_directly_it_needs_nobody_who_serves(engine: Engine) -> None:
+def test_started_directly_it_needs_nobody_who_serves(engine: DurableEngine) -> None:
     engine.start(ticket(say="now"), echo)
 
     standing = engine.wait("ticket-1", SECONDS)
@@ -142,7 +141,7 @@ def test_started_directly_it_needs_nobody_who_serves(engine: Engine) -> None:
     assert standing.answer == {"said": "now"}
 
 
-def test_work_that_raises_breaks_its_ticket_and_nothing_else(engine: Engine) -> None:
+def test_work_that_raises_breaks_its_ticket_and_nothing_else(engine: DurableEngine) -> None:
     def work(found: Ticket, steps: DurableSteps) -> Mapping[str, Json]:
         if found.body.get("bad"):
             raise ZeroDivisionError("a bug")
@@ -160,7 +159,7 @@ def test_work_that_raises_breaks_its_ticket_and_nothing_else(engine: Engine) -> 
     assert "a bug" in broken.trouble
 
 
-def test_no_more_at_a_time_than_was_said(engine: Engine) -> None:
+def test_no_more_at_a_time_than_was_said(engine: DurableEngine) -> None:
     lock = threading.Lock()
     now, most = [0], [0]
 
@@ -182,7 +181,7 @@ def test_no_more_at_a_time_than_was_said(engine: Engine) -> None:
     assert most[0] <= 2
 
 
-def test_a_queue_that_nobody_serves_waits(engine: Engine) -> None:
+def test_a_queue_that_nobody_serves_waits(engine: DurableEngine) -> None:
     engine.enqueue(Ticket("slow-1", "slow", {}))
     engine.serve(echo, {QUEUE: 1}, nothing)
     engine.enqueue(ticket())
@@ -194,7 +193,7 @@ def test_a_queue_that_nobody_serves_waits(engine: Engine) -> None:
     assert standing.stage is Stage.QUEUED
 
 
-def test_what_is_over_is_forgotten_and_what_is_not_is_kept(engine: Engine) -> None:
+def test_what_is_over_is_forgotten_and_what_is_not_is_kept(engine: DurableEngine) -> None:
     engine.enqueue(Ticket("later", "slow", {}))
     engine.serve(echo, {QUEUE: 1}, nothing)
     engine.enqueue(ticket())
@@ -206,7 +205,7 @@ def test_what_is_over_is_forgotten_and_what_is_not_is_kept(engine: Engine) -> No
     assert engine.wait("ticket-1", 0.0) is None
 
 
-def test_a_line_of_the_timetable_is_swapped_by_one_of_many(engine: Engine) -> None:
+def test_a_line_of_the_timetable_is_swapped_by_one_of_many(engine: DurableEngine) -> None:
     line = TimetableEntry("报告", {"when": "@daily", "args": ["a\nb"]}, until=1.5, when="@daily UTC")
     engine.timetable.put(line)
     assert engine.timetable.list() == (line,)
@@ -250,9 +249,6 @@ def test_two_projects_in_one_database_do_not_see_each_other(kind: str, tmp_path:
 
 
 def test_a_database_that_is_not_there_is_told_without_its_password(tmp_path: Path) -> None:
-    from skillyard.jobs.dbos_engine import DurableEngine
-    from skillyard.jobs.engine import EngineConfig
-
     with pytest.raises(DatabaseFailed) as caught:
         DurableEngine(EngineConfig(tmp_path, "skillyard-x", "postgresql://me:hunter2@127.0.0.1:1/none"))
 
@@ -260,9 +256,6 @@ def test_a_database_that_is_not_there_is_told_without_its_password(tmp_path: Pat
 
 
 def test_the_engines_file_is_the_users_alone_and_full_sync_is_an_option(tmp_path: Path) -> None:
-    from skillyard.jobs.dbos_engine import DurableEngine
-    from skillyard.jobs.engine import EngineConfig
-
     for full, expected in ((False, 1), (True, 2)):
         made = DurableEngine(EngineConfig(tmp_path, "skillyard-x", full_sync=full))
         with made._engine.connect() as connection:
@@ -284,6 +277,20 @@ def test_thousands_of_tickets_drain_each_with_its_own_answer() -> None:
 
 
 #: A worker of the project that is named: it says when it is ready, starts when it is told to, and does one ticket.
+def test_a_new_file_is_opened_by_several_at_once(tmp_path: Path) -> None:
+    """SQLite answers "database is locked" at once, without waiting, where two change a new file to WAL."""
+    threads = 4
+    together = threading.Barrier(threads)
+
+    def open_all(_: int) -> None:
+        for name in range(50):
+            together.wait(SECONDS)
+            open_database(EngineConfig(tmp_path / str(name), "one")).dispose()
+
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(open_all, range(threads)))
+
+
 SERVES = """
 import sys
 from pathlib import Path

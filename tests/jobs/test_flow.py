@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from skillyard.app.paths import ProjectPaths
-from skillyard.app.project import Project
-from skillyard.app.rooms import new_run_id
+from skillyard.app.project import Project, new_run_id
 from skillyard.core.errors import InvalidArgs, InvalidParam, ParamMissing, WorkflowInvalid
 from skillyard.core.values import Json
-from skillyard.jobs.engine import Engine
+from skillyard.jobs.dbos_engine import DurableEngine
 from skillyard.jobs.flow import MAX_ITEMS, FlowProgress
 from skillyard.jobs.jobs import Job, Jobs
 from tests.conftest import Skillyard, WriteSkill
@@ -62,7 +61,7 @@ def skills(write_skill: WriteSkill) -> None:
 class Place:
     """A project whose flows are done here."""
 
-    def __init__(self, yard: Project, engine: Engine) -> None:
+    def __init__(self, yard: Project, engine: DurableEngine) -> None:
         self.yard, self.engine = yard, engine
         self.told: list[FlowProgress] = []
         self.jobs = Jobs(engine, yard.history, new_run_id)
@@ -97,23 +96,11 @@ def keep_in(places: ProjectPaths, kind: str) -> None:
 @contextmanager
 def opened(yard: Project, kind: str) -> Iterator[Place]:
     keep_in(yard.paths, kind)
-    engine: Engine = MemoryEngine() if kind == "memory" else yard.jobs.open_engine()
+    engine: DurableEngine = MemoryEngine() if kind == "memory" else yard.jobs.open_engine()
     try:
         yield Place(yard, engine)
     finally:
         engine.close(SECONDS)
-
-
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
-def place(request: pytest.FixtureRequest, yard: Project, skills: None) -> Iterator[Place]:
-    with opened(yard, request.param) as made:
-        yield made
-
-
-@pytest.fixture
-def memory(yard: Project, skills: None) -> Iterator[Place]:
-    with opened(yard, "memory") as made:
-        yield made
 
 
 def test_steps_run_in_order_and_take_what_the_earlier_ones_gave(place: Place) -> None:

@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 
 from skillyard.app.paths import ProjectPaths
-from skillyard.app.project import Project
-from skillyard.app.rooms import new_run_id
+from skillyard.app.project import Project, new_run_id
 from skillyard.core.errors import InvalidArgs, ParamMissing, SkillNotFound
 from skillyard.core.values import Json
 from skillyard.jobs.jobs import Job, Jobs, JobStatus, may_pass, next_attempt, pause_seconds
+from skillyard.jobs.project_jobs import WorkerLoop
 from skillyard.jobs.schedule import ProjectSchedules
-from skillyard.jobs.worker_loop import WorkerLoop
 from skillyard.trust.consent import trust
 from tests.conftest import Skillyard, WriteSkill
 from tests.jobs.memory_engine import MemoryEngine
@@ -193,7 +192,6 @@ def running(place: Place, job_id: str) -> bool:
 
 def make_worker_loop(place: Place) -> WorkerLoop:
     return WorkerLoop(
-        engine=place.engine,
         jobs=place.jobs,
         attempts=place.attempts,
         schedules=place.yard.jobs.schedules(place.told.append),

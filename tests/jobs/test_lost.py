@@ -16,7 +16,7 @@ import pytest
 
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
-from skillyard.jobs.engine_database import DatabaseLiveness, _number
+from skillyard.jobs.dbos_engine import DatabaseLiveness, _number
 from skillyard.jobs.jobs import JobStatus
 from tests.conftest import Skillyard, WriteSkill
 from tests.jobs.databases import postgres, server
@@ -70,7 +70,7 @@ def executor_of(places: ProjectPaths) -> str:
     """Whoever has the one job in hand."""
     with Project(places) as yard:
         engine = yard.jobs.open_engine()
-        (found,) = engine._client.list_workflows(status="PENDING")  # type: ignore[attr-defined]
+        (found,) = engine._client.list_workflows(status="PENDING")
         engine.close()
     return str(found.executor_id)
 
@@ -225,7 +225,7 @@ def test_a_process_that_is_killed_lets_go_of_its_lock() -> None:
 
 HOLD = """
 import sys, threading
-from skillyard.jobs.engine_database import DatabaseLiveness
+from skillyard.jobs.dbos_engine import DatabaseLiveness
 DatabaseLiveness(sys.argv[1]).hold("somebody", lambda: None)
 print("held", flush=True)
 threading.Event().wait()

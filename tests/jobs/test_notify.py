@@ -227,3 +227,13 @@ def test_a_command_is_in_the_sandbox_without_network_and_without_our_home(
     assert reached["ok"] is False
     assert read["ok"] is False
     assert not (project / "mybox" / "stolen").exists()
+
+
+def test_a_mistake_in_the_settings_of_runs_does_not_stop_a_notice(yard: Project, project: Path) -> None:
+    (project / "skillyard.toml").write_text('[run]\nread = "nonsense"\n')
+    jobs = yard.jobs
+
+    told = Notifier(jobs.sandbox, jobs.root, jobs.own_home).notify(Job("x", on_failure="true"), FAILED)
+
+    assert told["ok"], told
+    assert not jobs.knows("nobody")

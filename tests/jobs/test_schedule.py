@@ -1,5 +1,6 @@
 """What is due: missed ticks, overlaps, clocks that jump, and workers that do not agree on the time."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillyard.core.errors import InvalidArgs
-from skillyard.jobs.engine import Engine, TimetableEntry
+from skillyard.jobs.dbos_engine import DurableEngine
+from skillyard.jobs.engine import TimetableEntry
 from skillyard.jobs.jobs import Job, Jobs, jitter_of, tick_id
-from skillyard.jobs.schedule import Misfire, Overlap, Schedule, beat, checked, from_agent, local_zone
-from skillyard.jobs.worker_loop import WorkerLoop
+from skillyard.jobs.project_jobs import WorkerLoop
+from skillyard.jobs.schedule import Misfire, Overlap, ProjectSchedules, Schedule, beat, checked, from_agent, local_zone
 from skillyard.store.database import open_database
 from skillyard.store.runs import Runs
 from tests.jobs.memory_engine import MemoryEngine
@@ -56,12 +57,12 @@ def test_a_missed_tick_alone_runs_once_or_not_at_all() -> None:
 
 
 def test_while_the_run_before_goes_on() -> None:
-    def look(overlap: Overlap) -> tuple[float | None, bool, float]:
+    def look(overlap: Overlap) -> tuple[float, float | None, bool]:
         return beat(EVERY_MINUTE._replace(overlap=overlap), until=0.0, now=61.0, busy=True)
 
-    assert look(Overlap.SKIP) == (None, False, 60.0)
-    assert look(Overlap.QUEUE) == (None, False, 0.0), "it waits"
-    assert look(Overlap.REPLACE) == (60.0, True, 60.0)
+    assert look(Overlap.SKIP) == (60.0, None, False)
+    assert look(Overlap.QUEUE) == (0.0, None, False), "it waits"
+    assert look(Overlap.REPLACE) == (60.0, 60.0, True)
 
 
 def test_a_clock_that_was_far_ahead_for_a_while_stops_nothing() -> None:
@@ -107,16 +108,12 @@ class Clock:
         return self.now
 
 
-def make_worker_loop(folder: Path, engine: Engine, schedules: list[Schedule], told: list[str]) -> WorkerLoop:
-    from skillyard.jobs.worker_loop import Attempts
-
-    def no_bench() -> None:
-        raise AssertionError("nothing is run here")
+def make_worker_loop(folder: Path, engine: DurableEngine, schedules: list[Schedule], told: list[str]) -> WorkerLoop:
+    from skillyard.jobs.project_jobs import Attempts
 
     return WorkerLoop(
-        engine=engine,
         jobs=Jobs(engine, Runs(open_database(folder / "state.db"), "p"), lambda: "unused"),
-        attempts=Attempts(no_bench, "here", lambda *_: {}),  # type: ignore[arg-type]
+        attempts=Attempts(None),  # type: ignore[arg-type]  # (nothing is run here)
         schedules=lambda _: tuple(schedules),
         job_of=lambda schedule: Job(schedule.skill, schedule.name, schedule=schedule.name),
         project="p",
@@ -150,7 +147,7 @@ def test_workers_with_different_clocks_fire_each_tick_once(tmp_path: Path) -> No
 
     ids = [standing.ticket.id for standing in engine.list(1000)]
 
-    minutes = {tick_id("p", schedules[0], float(tick)) for tick in range(99_960, 100_680, 60)}
+    minutes = {tick_id("p", schedules[0].name, float(tick)) for tick in range(99_960, 100_680, 60)}
     assert len(ids) == len(set(ids))
     assert set(ids) <= minutes
     assert 9 <= len(ids) <= 11
@@ -269,24 +266,32 @@ def test_missed_runs_that_are_all_to_be_done_follow_each_other_where_nobody_says
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
-        ({"skill": "a"}, "either cron or interval"),
-        ({"cron": "@daily", "interval": "5m", "skill": "a"}, "either cron or interval"),
-        ({"cron": "@daily"}, "a skill or a task"),
+        ({"skill": "a"}, "none of `cron`, `interval`"),
+        ({"cron": "@daily", "interval": "5m", "skill": "a"}, "both `cron`, `interval`"),
+        ({"cron": "@daily"}, "none of `task`, `skill`, `flow`"),
         ({"cron": "bad", "skill": "a"}, "five"),
         ({"cron": "@daily", "skill": "a", "timezone": "Mars/Base"}, "no time zone"),
-        ({"cron": "@daily", "skill": "a", "misfire": "never"}, "none of"),
-        ({"cron": "@daily", "skill": "a", "misfire": "run-all", "overlap": "skip"}, "overlap queue"),
-        ({"cron": "@daily", "skill": "a", "retries": -1}, "not negative"),
-        ({"cron": "@daily", "skill": "a", "on_failure": {"command": "x", "webhook": "y"}}, "on_failure"),
-        ({"cron": "@daily", "skill": "a", "flow": "b"}, "not both"),
-        ({"cron": "@daily", "task": "run @a", "flow": "b"}, "not both"),
+        ({"cron": "@daily", "skill": "a", "misfire": "never"}, "one of"),
+        ({"cron": "@daily", "skill": "a", "misfire": "run-all", "overlap": "skip"}, "beside misfire run-all"),
+        ({"cron": "@daily", "skill": "a", "retries": -1}, "from 0"),
+        ({"cron": "@daily", "skill": "a", "on_failure": {"command": "x", "webhook": "http://y"}}, "on_failure"),
+        ({"cron": "@daily", "skill": "a", "flow": "b"}, "both `skill`, `flow`"),
+        ({"cron": "@daily", "task": "run @a", "flow": "b"}, "both `task`, `flow`"),
+        ("@daily", "a mapping"),
     ],
 )
-def test_an_entry_that_cannot_be_meant_is_told_with_its_place(entry: dict[str, object], said: str) -> None:
-    with pytest.raises(InvalidArgs, match=said) as caught:
-        from_agent([entry], "dev", "UTC")
+def test_an_entry_that_cannot_be_meant_is_told_with_its_place(entry: object, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "agents" / "dev" / "agent.yaml"
+    file.parent.mkdir(parents=True)
+    good = {"cron": "@hourly", "skill": "a"}
+    file.write_text(json.dumps({"skills": [{"name": "a", "entry": "a.py"}], "schedule": [entry, good]}))
+    told: list[str] = []
+    schedules = ProjectSchedules(tmp_path, lambda *_: True, told.append)
 
-    assert "agents/dev/agent.yaml schedule[0]" in str(caught.value)
+    assert [(each.when, each.skill) for each in schedules(())] == [("@hourly", "dev/a")]
+    assert "agents/dev/agent.yaml" in told[0]
+    assert "schedule[0]" in told[0]
+    assert said in told[0]
 
 
 def test_a_schedule_reads_back_as_it_was() -> None:

@@ -65,8 +65,9 @@ def needs(*packages: str, python: str = "") -> Requirements:
     return Requirements(tuple(sorted(packages)), python, "x.py", sys.executable, version_of(sys.executable))
 
 
-def asked(python: Path, code: str) -> str:
-    done = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=CEILING_SECONDS, check=True)
+def asked(folder: Path, code: str) -> str:
+    argv = [str(folder / "bin" / "python"), "-c", code]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=CEILING_SECONDS, check=True)
     return done.stdout.strip()
 
 
@@ -79,16 +80,15 @@ def test_wheels_are_installed_found_again_listed_and_removed(
     wanted, steps = needs("greet>=1", "sly"), list[str]()
     assert find(wanted, own_home) is None
 
-    python = build(wanted, own_home, sandbox, steps.append, settings)
+    folder = build(wanted, own_home, sandbox, steps.append, settings)
 
-    folder = home_of(own_home) / wanted.digest
-    assert python == folder / "bin" / "python"
+    assert folder == home_of(own_home) / wanted.digest
     assert not (folder / "ran").exists()
-    assert asked(python, "import greet; print(greet.WORD)") == "你好"
+    assert asked(folder, "import greet; print(greet.WORD)") == "你好"
     assert list((folder / "lib").rglob("greet/__pycache__/*.pyc"))
     assert any("greet" in step for step in steps)
-    assert find(wanted, own_home) == python
-    assert build(wanted, own_home, sandbox, steps.append, {"PATH": ""}) == python
+    assert find(wanted, own_home) == folder
+    assert build(wanted, own_home, sandbox, steps.append, {"PATH": ""}) == folder
     (record,) = list_built(own_home)
     assert (record.digest, record.packages) == (wanted.digest, ("greet>=1", "sly"))
     assert record.size_bytes > 0
@@ -146,9 +146,9 @@ def test_without_namespaces_it_is_built_all_the_same(wheels: Path, own_home: Pat
         pytest.skip("this kernel's Landlock is too old to do without namespaces")
 
     with closing(make_sandbox(Layers(landlock=layers.landlock, seccomp=True))) as sandbox:
-        python = build(needs("greet"), own_home, sandbox, env=settings)
+        folder = build(needs("greet"), own_home, sandbox, env=settings)
 
-    assert asked(python, "import greet; print(1)") == "1"
+    assert asked(folder, "import greet; print(1)") == "1"
     assert list_built(own_home)[0].sandbox == "landlock+seccomp"
 
 
@@ -198,7 +198,7 @@ def test_two_who_race_build_once_and_the_second_waits(index: Index, wheels: Path
             index.give.set()
             ends = [builder.communicate(timeout=CEILING_SECONDS)[0].splitlines()[-1] for builder in (first, second)]
 
-    built = home_of(own_home) / needs("greet").digest / "bin" / "python"
+    built = home_of(own_home) / needs("greet").digest
     assert ends == [f"built {built}"] * 2
     assert index.fetched == ["greet-1.0-py3-none-any.whl"]
 
@@ -228,9 +228,9 @@ def test_a_builder_that_is_killed_leaves_nothing_that_counts_and_the_next_one_su
 
 
 def test_an_environment_without_packages_is_one_for_another_python(own_home: Path, sandbox: Sandbox) -> None:
-    python = build(needs(python=">=3.9"), own_home, sandbox, env=PIP_ONLY)
+    folder = build(needs(python=">=3.9"), own_home, sandbox, env=PIP_ONLY)
 
-    assert asked(python, "import sys; print(sys.prefix)") == str(python.parent.parent)
+    assert asked(folder, "import sys; print(sys.prefix)") == str(folder)
 
 
 def test_a_python_that_nobody_has_is_named() -> None:

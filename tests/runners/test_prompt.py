@@ -1,5 +1,8 @@
+from pathlib import Path
+
 import pytest
 
+from skillyard.core.skill import Kind, Skill
 from skillyard.runners.prompt import render
 
 
@@ -19,8 +22,11 @@ from skillyard.runners.prompt import render
     ],
 )
 def test_placeholders_are_filled_by_claude_codes_rules(body: str, rendered: str) -> None:
-    assert render(body, ("one", "two words"), ("product", "market"), "/skill") == rendered
+    skill = Skill("demo", Path("/skill/SKILL.md"), Kind.PROMPT)
+
+    for names in ("product market", ["product", "market"]):
+        assert render(body, ("one", "two words"), skill._replace(fields={"arguments": names})) == rendered
 
 
 def test_a_value_that_looks_like_a_placeholder_is_not_filled_again() -> None:
-    assert render("$0 and $1", ("$1", "x"), (), "/skill") == "$1 and x"
+    assert render("$0 and $1", ("$1", "x"), Skill("demo", Path("/skill/SKILL.md"), Kind.PROMPT)) == "$1 and x"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from skillyard.core.errors import InvalidRequirements
 from skillyard.core.skill import Kind, Skill
-from skillyard.runners.requirements import find_requirements, list_requirements
+from skillyard.runners.requirements import describe_needs, find_requirements, list_requirements
 from skillyard.runners.specifiers import allows, as_requirement, read_block, read_requirements
 
 BLOCK = (
@@ -28,13 +28,13 @@ def write(folder: Path, **files: str) -> None:
 def test_a_script_block_names_packages_and_python_in_their_normal_form() -> None:
     found = read_block(f"#!/usr/bin/env python3\n{BLOCK}\nimport rich\n", "x.py")
 
-    assert found == (("pandas<4,>=2", "rich"), ">=3.9", "x.py")
+    assert found == (("pandas<4,>=2", "rich"), ">=3.9", "x.py", True)
 
 
 def test_windows_line_ends_and_other_tables_in_the_block_are_fine() -> None:
     text = '# /// script\n# dependencies = ["rich"]\n#\n# [tool.black]\n# line-length = 1\n# ///\n'
 
-    assert read_block(text.replace("\n", "\r\n"), "x.py") == (("rich",), "", "x.py")
+    assert read_block(text.replace("\n", "\r\n"), "x.py") == (("rich",), "", "x.py", True)
 
 
 def test_no_block_is_nothing() -> None:
@@ -64,7 +64,7 @@ def test_a_malformed_block_is_refused_with_its_place(text: str, says: str) -> No
 def test_a_requirements_file_is_read_with_comments_continuations_and_doubles() -> None:
     text = "\ufeff# top\nPyYAML==6.0.1  # pinned\n\nrich[jupyter , Extra]>=13,\\\n  <15\nrich[extra,jupyter]<15,>=13\n"
 
-    assert read_requirements(text.lstrip("\ufeff"), "r") == ("pyyaml==6.0.1", "rich[extra,jupyter]<15,>=13")
+    assert read_requirements(text.lstrip("\ufeff"), "r").packages == ("pyyaml==6.0.1", "rich[extra,jupyter]<15,>=13")
 
 
 @pytest.mark.parametrize(
@@ -158,14 +158,14 @@ def test_requires_python_is_compared_number_by_number(specifier: str, version: t
 
 
 def test_the_block_of_a_script_wins_over_the_file_beside_it(tmp_path: Path) -> None:
-    write(tmp_path, x__py=BLOCK, y__py="print(1)\n", requirements__txt="idna\n")
+    write(tmp_path, x__py=BLOCK, y__py="import nowhere_installed\n", requirements__txt="nowhere.installed>=1\n")
 
     by_block, by_file = find_requirements(skill(tmp_path), "x.py"), find_requirements(skill(tmp_path), "y.py")
 
     assert by_block
     assert by_file
     assert (by_block.source, by_block.packages) == ("x.py", ("pandas<4,>=2", "rich"))
-    assert (by_file.source, by_file.packages) == ("requirements.txt", ("idna",))
+    assert (by_file.source, by_file.packages) == ("requirements.txt", ("nowhere-installed>=1",))
     assert by_block.digest != by_file.digest
     assert {needs.source for needs in list_requirements(skill(tmp_path))} == {"x.py", "requirements.txt"}
 
@@ -185,7 +185,7 @@ def test_a_python_that_is_not_there_is_a_need_of_its_own(tmp_path: Path) -> None
     needs = find_requirements(skill(tmp_path), "x.py")
 
     assert needs
-    assert (needs.packages, needs.told) == ((), "Python >=3.99")
+    assert (needs.packages, describe_needs((needs,))) == ((), "Python >=3.99")
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_a_requirements_file_that_leads_out_of_the_skill_is_refused(tmp_path: Pa
     (tmp_path / "secret").write_text("token\n")
     folder = tmp_path / "skill"
     folder.mkdir()
-    write(folder, x__py="")
+    write(folder, x__py="import nowhere_installed\n")
     (folder / "requirements.txt").symlink_to(tmp_path / "secret")
 
     with pytest.raises(InvalidRequirements, match="leads out"):

@@ -4,8 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skillyard.app.project import Project
 from skillyard.core.errors import InvalidCommand, InvalidParam
 from skillyard.runners.command import fill, split
+from tests.conftest import WriteSkill
 
 TEXT = st.text(alphabet=st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
 
@@ -102,3 +104,13 @@ def test_a_slot_has_a_name_in_any_script() -> None:
     words = split("tool --to {文本} ${größe} {1} {a b}".replace("{a b}", "'{a b}'"))
 
     assert fill(words, {"文本": "你好 $(id)", "größe": "2"}) == ("tool", "--to", "你好 $(id)", "2", "{1}", "{a b}")
+
+
+@pytest.mark.parametrize("value", [-5, "-5", "-2.5e3"])
+def test_a_negative_number_is_a_value_of_a_number(yard: Project, write_skill: WriteSkill, value: int | str) -> None:
+    params = "params: {数: {required: true, type: number}, text: {default: x}}"
+    write_skill("加", f"---\nname: 加\ndescription: adds\n{params}\ncommand: echo {{数}} {{text}}\n---\n")
+
+    assert float(str(yard.run("加", 数=value).data["content"]).split()[0]) == float(value)
+    assert yard.run("加", 数=1, text="-5").data["type"] == "InvalidParam"
+    assert yard.run("加", 数="-x").data["type"] == "InvalidParam"

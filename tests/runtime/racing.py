@@ -20,7 +20,7 @@ from skillyard.core.result import Request
 from skillyard.sandbox import seccomp
 from skillyard.sandbox.syscalls import MACHINE
 from skillyard.trust.consent import trust
-from skillyard.trust.grant_rules import grant
+from skillyard.trust.permissions import grant
 
 LACKS = {"full": (), "landlock+seccomp": ("unshare", "setns"), "bubblewrap": ()}
 SKILL = "---\nname: racy\ndescription: x\ncommand: python3 {program}\n---\n"

@@ -12,8 +12,7 @@ from tools.envelope_schema import envelope_schema
 from skillyard.app.project import Project
 from skillyard.catalog.manifest import read_skill
 from skillyard.core.envelope import from_json
-from skillyard.runners.json_probes import described
-from skillyard.runners.probes import ExpectedParam, Probe, ProbeVerdict, least, most
+from skillyard.runners.probes import ExpectedParam, Probe, ProbeVerdict, described, make_up
 from skillyard.runtime.trial import open_trial, probe
 from tests.conftest import Skillyard, WriteSkill
 
@@ -359,6 +358,6 @@ def test_values_are_made_up_from_what_is_declared() -> None:
         ExpectedParam("d", "path"),
     )
 
-    assert least(params, "p") == {"a": "example", "b": 3}
-    assert most(params, "p") == {"a": "example", "b": 3, "c": "x", "d": "p"}
+    assert make_up(params, "p") == {"a": "example", "b": 3}
+    assert make_up(params, "p", every=True) == {"a": "example", "b": 3, "c": "x", "d": "p"}
     assert described(b"no json") == described(b"[]") == described(b'{"actions": [1]}') == {}

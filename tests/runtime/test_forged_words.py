@@ -188,6 +188,7 @@ def test_a_file_of_the_project_is_named_in_a_command_that_a_shell_reads_as_it_is
         "spy", "---\nname: spy\ndescription: x\ncommand: python3 x.py\n---\n", {"x.py": f"raise SystemExit({words!r})"}
     )
 
+    (yard.root / "skillyard.toml").write_text('[run]\nread = "params"\n')
     result = yard.runtime.run(Request(name="spy"))
 
     assert "skillyard grant @spy 'write:my out.html'" in str(result.meta["hint"])

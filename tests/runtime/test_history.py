@@ -20,7 +20,7 @@ from skillyard.core.states import State
 from skillyard.runtime.record import Recorder
 from skillyard.store.database import open_database
 from skillyard.store.runs import Runs
-from skillyard.trust.grant_rules import grant
+from skillyard.trust.permissions import grant
 from tests.conftest import Skillyard, WriteSkill
 
 SAY = "---\nname: say\ndescription: x\ncommand: sh say.sh {text}\n---\n"

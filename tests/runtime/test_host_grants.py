@@ -12,7 +12,7 @@ from skillyard.core.envelope import parse
 from skillyard.core.result import Request
 from skillyard.sandbox.launch import make_sandbox
 from skillyard.sandbox.layers import ABI_SCOPES, Layers
-from skillyard.trust.grant_rules import grant
+from skillyard.trust.permissions import grant
 from tests.conftest import Skillyard, WriteSkill
 
 FETCH = "---\nname: fetch\ndescription: x\ncommand: python fetch.py {url}\n---\n"

@@ -12,11 +12,15 @@ from skillyard.core.envelope import parse
 from skillyard.core.errors import InvalidArgs, PermissionDenied
 from skillyard.core.result import Request, Result
 from skillyard.trust.consent import is_trusted, trust, wants
-from skillyard.trust.grant_rules import grant
+from skillyard.trust.permissions import grant
 from tests.conftest import Skillyard, WriteSkill
 
 CAT = "---\nname: cat\ndescription: x\ncommand: cat {file}\n---\n"
 PYTHON = "---\nname: tool\ndescription: x\ncommand: python tool.py {arg}\nparams:\n  arg: {}\n---\n"
+
+
+#: A project's file that opens to a run only what is named.
+NARROW = '[run]\nread = "params"\n'
 
 
 def run(yard: Project, name: str, *args: str, typed: bool = True) -> Result:
@@ -26,8 +30,8 @@ def run(yard: Project, name: str, *args: str, typed: bool = True) -> Result:
 def test_a_link_does_not_make_the_whole_project_a_skills_own_folder(
     yard: Project, project: Path, write_skill: WriteSkill
 ) -> None:
-    (project / ".env").write_text("secret")
-    write_skill("", "---\nname: wide\ndescription: x\ncommand: cat .env\n---\n", root=project)
+    (project / "a.txt").write_text("a")
+    write_skill("", "---\nname: wide\ndescription: x\ncommand: cat a.txt\n---\n", root=project)
     skills = project / ".claude" / "skills"
     skills.mkdir(parents=True)
     (skills / "wide").symlink_to("../..")
@@ -36,15 +40,28 @@ def test_a_link_does_not_make_the_whole_project_a_skills_own_folder(
     assert (refused.data["type"], refused.data["grant"]) == ("NotGranted", "skillyard grant @wide read-project")
 
     grant(yard.grants, yard.runtime.resolve(Request(name="wide")), ("read-project",))
-    assert yard.runtime.run(Request(name="wide")).data["content"] == "secret"
+    assert yard.runtime.run(Request(name="wide")).data["content"] == "a"
 
     typed = yard.runtime.run(Request(name=".", typed_in=project))
-    assert typed.data["content"] == "secret", "whoever points at a folder means it"
+    assert typed.data["content"] == "a", "whoever points at a folder means it"
 
 
-def test_naming_a_file_lets_the_run_read_it_and_nothing_else(
+def test_a_skill_that_is_the_project_sees_no_hidden_file(yard: Project, project: Path, write_skill: WriteSkill) -> None:
+    (project / ".env").write_text("secret")
+    write_skill("", "---\nname: wide\ndescription: x\ncommand: cat .env\n---\n", root=project)
+    skills = project / ".claude" / "skills"
+    skills.mkdir(parents=True)
+    (skills / "wide").symlink_to("../..")
+    grant(yard.grants, yard.runtime.resolve(Request(name="wide")), ("read-project",))
+
+    for request in (Request(name="wide"), Request(name=".", typed_in=project)):
+        assert "secret" not in str(yard.runtime.run(request)), request
+
+
+def test_where_the_project_is_narrowed_naming_a_file_lets_the_run_read_it_and_nothing_else(
     yard: Project, project: Path, tmp_path: Path, write_skill: WriteSkill
 ) -> None:
+    (project / "skillyard.toml").write_text(NARROW)
     read_other = "import sys\nprint(open(sys.argv[1]).read())\nprint(open('other.txt').read())\n"
     write_skill("tool", PYTHON, {"tool.py": read_other})
     (project / "named.txt").write_text("named")
@@ -60,6 +77,7 @@ def test_naming_a_file_lets_the_run_read_it_and_nothing_else(
 def test_reading_the_project_is_a_grant_for_exactly_these_bytes(
     yard: Project, project: Path, write_skill: WriteSkill
 ) -> None:
+    (project / "skillyard.toml").write_text(NARROW)
     path = write_skill("tool", PYTHON, {"tool.py": "print(open('other.txt').read())\n"})
     (project / "other.txt").write_text("other")
     yard.catalog.sync()
@@ -114,19 +132,40 @@ def test_a_run_writes_mybox_and_not_the_project(yard: Project, project: Path, wr
 
     assert run(yard, "tool", "mybox/output/a.txt").ok
     assert (project / "mybox/output/a.txt").stat().st_uid == os.getuid()
-    for target in ("evil.txt", ".claude/skills/tool/tool.py", ".git/config", "../x"):
+    (project / ".git").mkdir(exist_ok=True)
+    for target in (".claude/skills/tool/tool.py", ".git/config", "../x"):
         assert not run(yard, "tool", target).ok, target
+    changed = run(yard, "tool", "other.txt")
+    assert (changed.ok, changed.meta["changes"]) == (True, "pending")
+    assert not (project / "other.txt").exists()
     assert run(yard, "tool", "/tmp/skillyard-escape").ok  # a temp of its own, gone with the run
     assert not Path("/tmp/skillyard-escape").exists()
     assert (project / ".claude/skills/tool/tool.py").read_text() == program
 
 
-def test_an_output_outside_mybox_needs_a_grant_and_says_which(
+def test_an_output_outside_mybox_waits_until_it_is_applied_and_a_grant_applies_it(
     yard: Project, project: Path, write_skill: WriteSkill
 ) -> None:
     text = "---\nname: maker\ndescription: x\ncommand: python tool.py {output}\n---\n"
     write_skill("maker", text, {"tool.py": "import sys, pathlib\npathlib.Path(sys.argv[1]).write_text('made')\n"})
 
+    waiting = run(yard, "maker", "output=result.html")
+
+    assert (waiting.ok, waiting.meta["changes"], waiting.data["output_path"]) == (True, "pending", "result.html")
+    assert not (project / "result.html").exists()
+    grant(yard.grants, yard.catalog.resolve("maker"), ("write:result.html",))
+    applied = run(yard, "maker", "output=result.html")
+    assert (applied.data["output_path"], applied.meta["changes"]) == ("result.html", "applied")
+    assert (project / "result.html").read_text() == "made"
+
+
+def test_where_the_project_is_narrowed_an_output_outside_mybox_needs_a_grant_and_says_which(
+    yard: Project, project: Path, write_skill: WriteSkill
+) -> None:
+    text = "---\nname: maker\ndescription: x\ncommand: python tool.py {output}\n---\n"
+    write_skill("maker", text, {"tool.py": "import sys, pathlib\npathlib.Path(sys.argv[1]).write_text('made')\n"})
+
+    (project / "skillyard.toml").write_text(NARROW)
     refused = run(yard, "maker", "output=result.html")
 
     assert refused.data["type"] == "NotGranted"
@@ -164,14 +203,16 @@ def test_a_project_that_ships_its_own_grants_is_not_believed(
     yard: Project, places: ProjectPaths, project: Path, write_skill: WriteSkill
 ) -> None:
     write_skill("tool", PYTHON, {"tool.py": "print(open('other.txt').read())\n"})
+    (project / "skillyard.toml").write_text(NARROW)
     (project / "other.txt").write_text("other")
     yard.catalog.sync()
     grant(yard.grants, yard.catalog.resolve("tool"), ("read-project",))
+    assert run(yard, "tool").data["content"] == "other"
     yard.close()
     (project / ".skillyard").mkdir()
     for file in ("state.db", "grants.json", "grants.json.copy"):
         shutil.move(places.own_home / file, project / ".skillyard" / file)
-    (project / "skillyard.toml").write_text("[grants]\ntool = ['read-project', 'network']\n")
+    (project / "skillyard.toml").write_text(f"{NARROW}[grants]\ntool = ['read-project', 'network']\n")
 
     with Project(places) as fresh:
         assert fresh.runtime.run(Request(name="tool")).data["type"] == "RuntimeFailed"
@@ -187,9 +228,30 @@ def test_grants_are_given_by_a_command_of_their_own(skillyard: Skillyard, write_
 
     assert unasked.returncode == 1
     assert given.returncode == 0
-    assert "network" in listed.stdout
+    assert "network, and it reads the project" in listed.stdout
     assert "yes" in listed.stdout
     assert parse(taken.stdout).data["revoked"] == 1
+
+
+def test_a_grant_is_taken_back_under_every_name_that_it_can_be_given_under(
+    skillyard: Skillyard, write_skill: WriteSkill, project: Path
+) -> None:
+    file = write_skill("cat", CAT)
+    names = ("@cat", "cat", "@cat:scripts/x.py", "./.claude/skills/cat", "./.claude/skills/cat:x.py", str(file.parent))
+    for name in names:
+        given = skillyard("grant", name, "network", "write:out/page.html", "--accept")
+        assert given.returncode == 0, name
+        assert parse(skillyard("revoke", name, "write:out/page.html").stdout).data["revoked"] == 1, name
+        assert parse(skillyard("revoke", name).stdout).data["revoked"] == 1, name
+    assert "skillyard grants" in skillyard("revoke", "@cat").stdout
+    assert parse(skillyard("revoke", "@nothing").stdout).data["type"] == "SkillNotFound"
+
+    skillyard("role", "new", "ops")
+    skillyard("grant", "ops/daily_report", "network", "--accept")
+    assert parse(skillyard("revoke", "ops/daily_report").stdout).data["revoked"] == 1
+    skillyard("grant", "@cat", "network", "--accept")
+    shutil.rmtree(project / ".claude/skills/cat")
+    assert parse(skillyard("revoke", "@cat").stdout).data["revoked"] == 1
 
 
 @pytest.mark.parametrize(
@@ -253,6 +315,7 @@ def test_without_a_sandbox_the_result_says_so(skillyard: Skillyard, write_skill:
 def test_a_dry_run_shows_everything_and_starts_nothing(yard: Project, project: Path, write_skill: WriteSkill) -> None:
     write_skill("cat", "---\nname: cat\ndescription: x\ncommand: cat {file}\nparams:\n  file: {}\n  output: {}\n---\n")
     (project / "a.txt").write_text("a")
+    (project / ".env").write_text("secret")
 
     plan = yard.runtime.plan(Request(name="cat", args=("a.txt", "output=x.html"), typed_in=project)).data
 
@@ -260,10 +323,12 @@ def test_a_dry_run_shows_everything_and_starts_nothing(yard: Project, project: P
     assert isinstance(argv, list)
     assert argv[1:] == ["a.txt"]
     assert plan["cwd"] == str(project)
-    assert plan["missing_grants"] == ["write:x.html"]
-    reads = plan["reads"]
+    assert plan["missing_grants"] == []
+    reads, hides = plan["reads"], plan["hides"]
     assert isinstance(reads, list)
-    assert str(project / "a.txt") in reads
+    assert isinstance(hides, list)
+    assert str(project) in reads
+    assert str(project / ".env") in hides
     assert plan["writes"] == [str(project / "mybox")]
     assert yard.history.list() == ()
     assert not (project / "mybox").exists()

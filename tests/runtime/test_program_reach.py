@@ -10,7 +10,7 @@ import pytest
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.core.result import Request, Result
-from skillyard.trust.grant_rules import grant
+from skillyard.trust.permissions import grant
 from tests.conftest import Skillyard, WriteSkill
 
 SPY = """#!/bin/sh
@@ -128,9 +128,17 @@ def test_a_program_of_the_project_is_not_found_by_its_name(
     assert not mark.exists()
 
 
-def test_a_program_of_the_project_runs_with_the_grant_to_read_it(
+def test_a_program_of_the_project_runs(yard: Project, write_skill: WriteSkill, project: Path) -> None:
+    make_program(project / "tools/x.sh", "#!/bin/sh\necho hello\n")
+    write_skill("spy", text_of("tools/x.sh"))
+
+    assert run(yard).data["content"] == "hello"
+
+
+def test_a_program_of_a_narrowed_project_runs_with_the_grant_to_read_it(
     yard: Project, write_skill: WriteSkill, project: Path
 ) -> None:
+    (project / "skillyard.toml").write_text('[run]\nread = "params"\n')
     make_program(project / "tools/x.sh", "#!/bin/sh\necho hello\n")
     write_skill("spy", text_of("tools/x.sh"))
 

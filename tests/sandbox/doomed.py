@@ -9,8 +9,8 @@ import signal
 import sys
 from pathlib import Path
 
+from skillyard.core.cancel_token import CancelToken
 from skillyard.sandbox import bubblewrap
-from skillyard.sandbox.cancel_token import CancelToken
 from skillyard.sandbox.launch import Launch, Policy, python_paths
 from skillyard.sandbox.launcher import Launcher
 from skillyard.sandbox.layers import Layers

@@ -48,7 +48,10 @@ def wrapped(program: str) -> Layers:
 def launch(given: dict[str, Any]) -> dict[str, Any]:
     paths = {name: tuple(map(Path, given["policy"].get(name, ()))) for name in ("read", "write", "tools", "hide")}
     if layers := given["policy"].get("copy_on_write"):
-        given["policy"]["copy_on_write"] = CopyOnWrite(*map(Path, layers))
+        folder, upper, work, *granted = map(Path, layers)
+        below = given["policy"].pop("below", None)
+        over = CopyOnWrite(folder, upper, work, below and Path(below), tuple(granted))
+        given["policy"]["copy_on_write"] = over
     argv = [word.replace("{runtime}", str(os.getpid())) for word in given["argv"]]
     chosen = None
     if given["level"] == "bubblewrap":
@@ -86,6 +89,7 @@ def launch(given: dict[str, Any]) -> dict[str, Any]:
         "copied_on_write": done.copied_on_write,
         "read_only": done.read_only,
         "home_files": done.home_files,
+        "looked_for": done.looked_for,
     }
 
 

@@ -153,6 +153,12 @@ def test_only_the_given_environment_arrives(launcher: Launcher, tmp_path: Path) 
     assert sorted(done.stdout.decode().split()) == ["A=1", "B=中文"]
 
 
+def test_no_policy_is_no_sandbox_on_any_machine(launcher: Launcher, tmp_path: Path) -> None:
+    done = launcher(Launch(argv=("/bin/true",), cwd=tmp_path))
+
+    assert (done.sandbox, done.missing) == ("none", ())
+
+
 def test_arguments_arrive_byte_for_byte(sandbox: Sandbox, tmp_path: Path) -> None:
     words = ("", " ", "中文", "a\nb", "\udcff", "--x=$(id)")
     code = "import os, sys; os.write(1, b'|'.join(os.fsencode(word) for word in sys.argv[1:]))"

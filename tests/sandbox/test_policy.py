@@ -10,8 +10,8 @@ from skillyard.core.errors import SandboxTooWeak, SandboxUnavailable
 from skillyard.sandbox import confine, namespaces
 from skillyard.sandbox.confine import kernel_version, process_limit
 from skillyard.sandbox.ipc import SpawnRequest
-from skillyard.sandbox.launch import Guard, Policy, python_paths, system_paths
-from skillyard.sandbox.layers import NO_LAYERS, Hierarchies, Layers, Level, plan
+from skillyard.sandbox.launch import Policy, python_paths, system_paths
+from skillyard.sandbox.layers import NO_LAYERS, Hierarchies, Layers, Level, check_guards, not_covered
 
 EVERYTHING = Layers(
     namespaces=True,
@@ -61,9 +61,7 @@ def test_a_policy_names_absolute_paths_below_the_root(path: str) -> None:
 def test_the_best_level_is_taken_and_what_it_lacks_is_named(
     layers: Layers, level: Level, missing: tuple[str, ...]
 ) -> None:
-    chosen = plan(layers, Policy())
-
-    assert (chosen.level, chosen.missing) == (level, missing)
+    assert (layers.level, check_guards(layers, Policy())) == (level, missing)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +76,7 @@ def test_the_best_level_is_taken_and_what_it_lacks_is_named(
 )
 def test_a_demand_that_a_machine_cannot_meet_is_refused(layers: Layers, missing: list[str]) -> None:
     with pytest.raises(SandboxUnavailable) as refused:
-        plan(layers, Policy())
+        check_guards(layers, Policy())
 
     assert refused.value.details["missing"] == missing
 
@@ -86,34 +84,30 @@ def test_a_demand_that_a_machine_cannot_meet_is_refused(layers: Layers, missing:
 def test_root_needs_namespaces_unless_the_person_insists() -> None:
     layers = EVERYTHING._replace(namespaces=False, bubblewrap="")
 
-    assert plan(layers, Policy()) == plan(layers._replace(root=True), Policy(), weak=True)._replace(layers=layers)
+    assert check_guards(layers, Policy()) == check_guards(layers._replace(root=True), Policy(), weak=True)
     with pytest.raises(SandboxTooWeak, match=r"As root, landlock\+seccomp does not cover stat, metadata, proc"):
-        plan(layers._replace(root=True), Policy())
+        check_guards(layers._replace(root=True), Policy())
 
 
 def test_namespaces_are_enough_for_root() -> None:
     for layers in (EVERYTHING, EVERYTHING._replace(namespaces=False)):
-        assert not set(plan(layers._replace(root=True), Policy()).missing) & {"stat", "metadata", "proc", "nested"}
+        missing = check_guards(layers._replace(root=True), Policy())
+        assert not set(missing) & {"stat", "metadata", "proc", "nested"}
 
 
-def test_a_policy_may_go_on_without_a_guard_that_it_does_not_demand() -> None:
-    chosen = plan(NO_LAYERS, Policy(demand=frozenset()))
-
-    assert (chosen.level, set(chosen.missing)) == (Level.NONE, {guard.value for guard in Guard})
-
-
-def test_no_policy_is_no_sandbox_on_any_machine() -> None:
-    assert plan(EVERYTHING, None).level is Level.NONE
+def test_without_any_layer_every_guard_is_missing() -> None:
+    assert NO_LAYERS.level is Level.NONE
+    assert set(not_covered(NO_LAYERS)) == {"files", "network", "processes", "memory", "forks"}
 
 
 def test_an_order_survives_its_journey() -> None:
-    policy = Policy(read=(Path("/a"),), write=(Path("/b/中文"),), hide=(Path("/c"),), demand=frozenset({Guard.FILES}))
+    policy = Policy(read=(Path("/a"),), write=(Path("/b/中文"),), hide=(Path("/c"),))
     request = SpawnRequest(
         argv=("x", "\udcff"),
         cwd="/",
         env={"A": "1"},
         limit_seconds=1.5,
-        plan=plan(EVERYTHING, policy),
+        layers=EVERYTHING,
         policy=policy,
     )
 

@@ -20,7 +20,7 @@ from skillyard.core.errors import SandboxUnavailable
 from skillyard.sandbox.hosts import parse_rule
 from skillyard.sandbox.launch import Exit, Launch, Policy, python_paths
 from skillyard.sandbox.launcher import Launcher
-from skillyard.sandbox.layers import Layers, plan
+from skillyard.sandbox.layers import Layers, check_guards
 from skillyard.sandbox.proxy import Connection, HostGate
 from tests.sandbox.conftest import HERE, PYTHON, SOURCE, Drive, users
 
@@ -440,7 +440,7 @@ def test_without_our_namespaces_hosts_are_refused_and_never_widened(drive: Drive
 
 def test_the_refusal_says_what_is_missing() -> None:
     with pytest.raises(SandboxUnavailable, match="limit the network to hosts"):
-        plan(Layers(landlock=7, seccomp=True), Policy(hosts=("example.com",)))
+        check_guards(Layers(landlock=7, seccomp=True), Policy(hosts=("example.com",)))
 
 
 def test_a_policy_with_a_bad_host_is_refused() -> None:

@@ -7,14 +7,12 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
-from skillyard.core.values import Json
-from skillyard.scripts.install_graph import InstallSteps, open_workflow
+from skillyard.scripts.install_graph import InstallWorkflow, _State
 
 
 def die() -> NoReturn:
@@ -22,22 +20,23 @@ def die() -> NoReturn:
     raise AssertionError("still alive")
 
 
-class Dying(InstallSteps):
+class Dying(InstallWorkflow):
     """The real steps, up to the one that is the last."""
 
     def __init__(self, yard: Project, moment: str, step: str) -> None:
-        super().__init__(yard.installer(), yard.reviews, lambda _: None, on_terminal=False)
+        database = yard.paths.own_home / "workflows.db"
+        super().__init__(database, yard.root, yard.installer(), yard.reviews, lambda _: None, on_terminal=False)
         self._moment, self._step = moment, step
 
-    def begin(self, source: str, skills: Sequence[str]) -> tuple[list[str], str]:
+    def bring(self, state: _State) -> _State:
         self._reach("before", "begin")
-        begun = super().begin(source, skills)
+        begun = super().bring(state)
         self._reach("after", "begin")
         return begun
 
-    def settle(self, review: str, decisions: Mapping[str, Json]) -> Sequence[str]:
+    def settle(self, state: _State) -> _State:
         self._reach("before", "settle")
-        changed = super().settle(review, decisions)
+        changed = super().settle(state)
         self._reach("after", "settle")
         return changed
 
@@ -50,11 +49,11 @@ def main() -> None:
     project, home, thread, moment, step, given = sys.argv[1:]
     root = Path(project)
     yard = Project(ProjectPaths(project=root, user_home=root, own_home=Path(home)))
-    with open_workflow(Dying(yard, moment, step), Path(home) / "workflows.db", root) as workflow:
-        if given.startswith("{"):
-            workflow.resume(thread, json.loads(given))
-        else:
-            workflow.start(thread, given)
+    workflow = Dying(yard, moment, step)
+    if given.startswith("{"):
+        workflow.resume(thread, json.loads(given))
+    else:
+        workflow.start(thread, given)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from skillyard.app.task import Kernel
 from skillyard.core.envelope import parse
 from skillyard.core.result import Result
 from skillyard.faces.bin import SCRIPTS
-from skillyard.install.threats.verdict import ThreatLevel
+from skillyard.install.threats.rule import ThreatLevel
 from skillyard.scripts.interrupt import Decision, Rules
 from skillyard.trust.own_files import lay_out
 from tests.conftest import WriteSkill

@@ -17,7 +17,7 @@ import pytest
 from skillyard.app.paths import ProjectPaths
 from skillyard.core.envelope import parse
 from skillyard.core.result import Result
-from skillyard.install.lock import read_lock
+from skillyard.install.target import read_lock
 from skillyard.trust.own_files import lay_out
 from tests.conftest import TORTURE, Skillyard
 from tests.install.test_review import reviews_in
@@ -122,8 +122,8 @@ def test_s1_doubtful_skills_interrupt_and_another_process_resumes(
     assert list((project / "mybox/temp").iterdir()) == []
     assert reviews_in(places).list() == ()
     assert list((places.own_home / "staging").iterdir()) == []
-    assert set(read_lock(project / "skillyard.lock").skills) == {"a", "c", "good"}
-    assert read_lock(project / "skillyard.lock").skills["a"].reviewed == "MEDIUM"
+    assert set(read_lock(project / "skillyard.lock")) == {"a", "c", "good"}
+    assert read_lock(project / "skillyard.lock")["a"].reviewed == "MEDIUM"
 
 
 @EVERY_CASE

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from skillyard.catalog.flowfile import parse_workflow
 from skillyard.core.errors import InvalidArgs, MultiStep, SkillError
+from skillyard.core.result import Request
 from skillyard.core.shell_words import split
-from skillyard.scripts.prompt_grammar import SkillPrompt, parse_prompt
+from skillyard.scripts.prompt_grammar import parse_prompt
 
 
 def known(name: str) -> bool:
@@ -22,7 +23,7 @@ def known(name: str) -> bool:
 def test_every_form_of_a_call_is_read(verb: str) -> None:
     prompt = parse_prompt(f"{verb}@markdown-converter README.md --to html", known)
 
-    assert prompt == SkillPrompt("markdown-converter", "", ("README.md", "--to", "html"))
+    assert prompt == Request("markdown-converter", ("README.md", "--to", "html"))
 
 
 @pytest.mark.parametrize(
@@ -40,7 +41,7 @@ def test_the_examples_of_s0(prompt: str, parsed: tuple[str, tuple[str, ...]]) ->
 
 
 def test_a_script_of_a_skill_and_a_role_are_named_in_the_word() -> None:
-    assert parse_prompt("run @a:scripts/x.py f", known) == SkillPrompt("a", "scripts/x.py", ("f",))
+    assert parse_prompt("run @a:scripts/x.py f", known) == Request("a", ("f",), script="scripts/x.py")
     assert parse_prompt("run @analyst/report", known).name == "analyst/report"
 
 

@@ -14,8 +14,8 @@ import pytest
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.core.errors import SkillError, StateDamaged, StoreFailed
-from skillyard.store.backups import back_up, list_backups
 from skillyard.store.database import is_backup_due, open_database
+from skillyard.store.repair import back_up, list_backups
 from skillyard.store.runs import Run, Runs
 from tests.conftest import Skillyard, WriteSkill
 from tests.store.killing import each_kill

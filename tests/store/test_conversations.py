@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skillyard.store.conversation_locks import ConversationLocks
 from skillyard.store.conversations import (
     EVENT_CHARACTERS,
     HISTORY_CHARACTERS,
     Conversation,
     ConversationEvent,
+    ConversationLocks,
     Conversations,
     ConversationState,
 )
@@ -88,7 +88,7 @@ import sys, time
 from pathlib import Path
 from skillyard.store.conversations import Conversations, ConversationState, ConversationEvent
 from skillyard.store.database import open_database
-from skillyard.store.conversation_locks import ConversationLocks
+from skillyard.store.conversations import ConversationLocks
 home = Path(sys.argv[1])
 conversations = Conversations(open_database(home / "state.db"), ConversationLocks(home / "conversations"))
 talk = conversations.open("codex", "/p", "talk", 1.0)
@@ -143,7 +143,7 @@ def test_whoever_looks_never_keeps_an_owner_out(
     looking = f"""
 import sys
 from pathlib import Path
-from skillyard.store.conversation_locks import ConversationLocks
+from skillyard.store.conversations import ConversationLocks
 holds = ConversationLocks(Path({str(tmp_path / "conversations")!r}))
 print("looking", flush=True)
 while True:

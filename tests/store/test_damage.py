@@ -15,10 +15,9 @@ import pytest
 from skillyard.app.paths import ProjectPaths
 from skillyard.core.errors import SkillError, StateDamaged, StateLocked, StateNewer
 from skillyard.store.activations import Activation, Activations
-from skillyard.store.backups import back_up
-from skillyard.store.conversation_locks import ConversationLocks
-from skillyard.store.conversations import ConversationEvent, Conversations
+from skillyard.store.conversations import ConversationEvent, ConversationLocks, Conversations
 from skillyard.store.database import open_database
+from skillyard.store.repair import back_up
 from skillyard.store.runs import Keys, Run, Runs
 from tests.conftest import TORTURE, Skillyard, WriteSkill
 from tests.store.killing import each_kill
@@ -155,7 +154,7 @@ def test_a_backup_that_is_damaged_itself_is_passed_over_for_the_older_one(tmp_pa
     assert runs_in(path) == 30
 
 
-@pytest.mark.parametrize("make", ["folder", "pipe", "link to nothing", "foreign", "missing"])
+@pytest.mark.parametrize("make", ["folder", "pipe", "link to nothing", "foreign", "unreleased", "missing"])
 def test_what_is_no_database_of_ours_is_set_aside(tmp_path: Path, make: str) -> None:
     path = fill(tmp_path)
     back_up(path, 5.0)
@@ -163,6 +162,9 @@ def test_what_is_no_database_of_ours_is_set_aside(tmp_path: Path, make: str) -> 
     if make == "foreign":
         with closing(sqlite3.connect(path)) as other:
             other.execute("CREATE TABLE cookies (x)")
+    elif make == "unreleased":
+        with closing(sqlite3.connect(path)) as other:
+            other.executescript("CREATE TABLE runs (x); PRAGMA user_version = 5;")
     elif make == "folder":
         (path / "x").mkdir(parents=True)
     elif make == "pipe":

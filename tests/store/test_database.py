@@ -1,4 +1,4 @@
-"""The file that keeps everything: for the user's eyes only, made once, brought up to date once."""
+"""The file that keeps everything: for the user's eyes only, made once."""
 
 import stat
 import subprocess

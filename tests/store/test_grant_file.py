@@ -5,7 +5,6 @@ import json
 import os
 import resource
 import shutil
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -16,8 +15,8 @@ import pytest
 from skillyard.catalog.fingerprint import fingerprint
 from skillyard.core.capability import PLAIN, WITH_ARGUMENT
 from skillyard.core.errors import InvalidArgs, SkillError, StateNewer, StateUnsafe
-from skillyard.store.database import _VERSIONS, open_database
-from skillyard.store.grants import Grant, GrantContent, GrantFile, GrantRow, Grants, inspect_grants, render
+from skillyard.store.database import open_database
+from skillyard.store.grants import Grant, GrantFile, GrantRow, Grants, inspect_grants, render
 from tests.conftest import TORTURE
 from tests.sandbox.conftest import ORDINARY
 from tests.store.killing import each_kill
@@ -125,7 +124,7 @@ def test_what_is_no_plain_file_is_set_aside(tmp_path: Path, what: str) -> None:
     whole, path = fill(tmp_path), tmp_path / "grants.json"
     path.unlink()
     elsewhere = tmp_path / "elsewhere"
-    elsewhere.write_bytes(render(GrantContent((GrantRow("/p", "/evil", "f", "network", 1.0),))))
+    elsewhere.write_bytes(render([GrantRow("/p", "/evil", "f", "network", 1.0)]))
     {
         "folder": lambda: (path / "x").mkdir(parents=True),
         "link": lambda: path.symlink_to(elsewhere),
@@ -242,50 +241,6 @@ def test_what_was_revoked_never_comes_back_whenever_the_revoke_was_killed(tmp_pa
     assert before == after == (TWO,)
 
 
-def older_database(home: Path) -> None:
-    """As version 4 left it, with grants in its tables."""
-    shutil.rmtree(home, ignore_errors=True)
-    home.mkdir()
-    old = sqlite3.connect(home / "state.db")
-    old.executescript(";".join(_VERSIONS[:4]))
-    old.execute("INSERT INTO grants VALUES ('/p', ?, ?, ?, ?)", ONE)
-    old.execute("INSERT INTO grants VALUES ('/p', ?, ?, ?, ?)", TWO)
-    old.execute("INSERT INTO trusts VALUES ('/p', 't1', 3.0)")
-    old.execute("INSERT INTO usage VALUES ('/p', 'echo', 7, 1.0)")
-    old.execute("PRAGMA user_version = 4")
-    old.commit()
-    old.close()
-
-
-def test_an_older_database_gives_its_grants_to_the_file_once(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    older_database(home)
-    connection = open_database(home / "state.db")
-
-    assert grants_in(home).list() == (TWO, ONE)
-    assert grants_in(home).trusted() == "t1"
-    assert connection.execute("SELECT count FROM usage").fetchone() == (7,)
-    names = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
-    assert names.isdisjoint({"grants", "trusts"})
-    connection.close()
-
-
-def test_a_kill_at_any_point_of_the_migration_loses_no_grant_and_revives_none(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    rounds = 0
-    for number in each_kill(lambda: older_database(home), lambda: open_database(home / "state.db")):
-        rounds += 1
-        if (home / "grants.json").exists():  # from now on the file counts, whatever the tables still hold
-            grants_in(home).revoke(ONE.skill)
-            open_database(home / "state.db").close()
-            assert grants_in(home).list() == (TWO,), number
-        else:
-            open_database(home / "state.db").close()
-            assert grants_in(home).list() == (TWO, ONE), number
-        assert grants_in(home).trusted() == "t1"
-    assert rounds > 8
-
-
 def test_a_full_disk_leaves_the_grants_as_they_were(tmp_path: Path) -> None:
     whole = fill(tmp_path)
     child = os.fork()
@@ -374,7 +329,7 @@ def test_content_of_another_shape_is_damage(tmp_path: Path) -> None:
 
 def test_every_capability_that_can_be_granted_is_read_again(tmp_path: Path) -> None:
     arguments = {"read": "/数据 x", "write": "out/结果.html", "env": "npm_config_a.b", "secret": "API_KEY"}
-    arguments |= {"memory": "8192", "processes": "500"}
+    arguments |= {"memory": "8192", "processes": "500", "package": "pandas>=2", "without-package": "pandas"}
     every = {*PLAIN, *(f"{name}:{arguments[name]}" for name in WITH_ARGUMENT)}
     every |= {f"network:{host}" for host in ("api.example.com", "*.example.com:443", "10.0.0.1", "[2001:db8::1]:443")}
     for capability in every:

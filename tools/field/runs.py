@@ -5,6 +5,7 @@ still is a stranger's program: it gets copies, an empty home and no network, and
 """
 
 import hashlib
+import io
 import json
 import os
 import re
@@ -12,10 +13,13 @@ import shlex
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from skillyard.sandbox.launch import PRIVATE_HOME
 from tools.field.cases import STARTERS, Case
 
 SECONDS = 40
@@ -82,11 +86,26 @@ class Ground:
         return found
 
     def _plain(self, content: bytes) -> bytes:
+        """Return the content without what no two runs share; of an archive (.xlsx, .docx) that of its members."""
+        if content.startswith(b"PK\x03\x04"):
+            with suppress(zipfile.BadZipFile, NotImplementedError), zipfile.ZipFile(io.BytesIO(content)) as archive:
+                return b"".join(name.encode() + self._plain(archive.read(name)) for name in archive.namelist())
         return self.normalise(content.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
     def normalise(self, text: str) -> str:
-        """Return the text without what no two runs share: folders, times, ids."""
-        return _VARIES.sub("<…>", text.replace(str(self.base), "<base>")).strip()
+        """Return the text without what no two runs share: folders, times, ids.
+
+        A program may be called by its whole path or by that below the project, as `$0` then tells; with us its home
+        is a private folder.
+        """
+        for told, plain in (
+            (f"{self.project}/", ""),
+            (f"{self.base}/home", "<home>"),
+            (str(PRIVATE_HOME), "<home>"),
+            (str(self.base), "<base>"),
+        ):
+            text = text.replace(told, plain)
+        return _VARIES.sub("<…>", text).strip()
 
 
 def run_plainly(ground: Ground, python: Path, *, from_skill: bool = False) -> Ended:
@@ -139,7 +158,8 @@ def run_ours(ground: Ground, home: Path) -> Ended:
     data, meta = answer["data"], answer["meta"]
     if meta.get("changes") == "pending":
         _skillyard(ground, home, ["changes", "--json", str(meta["run"]), "apply"])
-    hints = tuple(dict.fromkeys(_HINTED.findall(json.dumps(answer, ensure_ascii=False).replace('\\"', '"'))))
+    printed = _HINTED.findall(json.dumps(answer, ensure_ascii=False).replace('\\"', '"'))
+    hints = tuple(dict.fromkeys((*([str(data["grant"])] if "grant" in data else []), *printed)))
     cause = (
         ""
         if answer["state"] == "success"

@@ -87,13 +87,13 @@ def _workflow(content: bytes) -> None:
 
 
 def _lock(content: bytes) -> None:
-    from skillyard.install.lock import parse_lock
+    from skillyard.install.target import parse_lock
 
     try:
         text = content.decode()
     except UnicodeDecodeError:
         return
-    for folder, skill in parse_lock(text).skills.items():
+    for folder, skill in parse_lock(text).items():
         for path in (folder, *skill.files):
             if path.startswith("/") or ".." in Path(path).parts or "\0" in path:
                 raise Broken(f"a path in a lock: {path!r}")

@@ -13,7 +13,7 @@ from skillyard.dispatch.activation import DEFAULT_USER
 from skillyard.dispatch.text import ActiveSkill
 
 if TYPE_CHECKING:
-    from skillyard.sandbox.cancel_token import CancelToken
+    from skillyard.core.cancel_token import CancelToken
 
 
 def active_skills(user: str = DEFAULT_USER, conversation: str | None = None) -> tuple[ActiveSkill, ...]:
@@ -44,9 +44,8 @@ def dispatch_task(
     with nullcontext(project) if project else open_project() as opened:
         chosen = lang or opened.lang
         try:
-            request = opened.make_dispatch_request(
-                task, to=to, session=session, model=model, cwd=cwd, limit_seconds=limit_seconds, lang=chosen
-            )
+            request = opened.make_dispatch_request(task, session, cwd)
         except SkillError as error:
             return error_result(error, "skillyard", chosen, clock.meta("skillyard"))
+        request = request._replace(to=to, model=model, limit_seconds=limit_seconds, lang=chosen)
         return opened.dispatcher.dispatch(request, tell or ignore, ask or refuse, stop)

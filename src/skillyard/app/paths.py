@@ -25,10 +25,6 @@ class ProjectPaths(NamedTuple):
         return self.own_home / "state.db"
 
     @property
-    def grants_file(self) -> Path:
-        return self.own_home / "grants.json"
-
-    @property
     def index_file(self) -> Path:
         return self.own_home / "cache" / "index.db"
 
@@ -47,14 +43,12 @@ def find_paths(cwd: Path | None = None, env: Mapping[str, str] = os.environ) -> 
     if not is_utf8(home):
         raise InvalidArgs(Message("SKILLYARD_HOME must be a path in UTF-8, not {home!r}", home=str(home)))
     if not is_utf8(start):
-        raise InvalidArgs(
-            Message("the path {start!r} is not UTF-8: rename that folder, or work in another", start=str(start))
-        )
+        msg = Message("the path {start!r} is not UTF-8: rename that folder, or work in another", start=str(start))
+        raise InvalidArgs(msg)
     return ProjectPaths(find_project(start, user_home), user_home, own_home=home)
 
 
 def _default_home(env: Mapping[str, str], user_home: Path) -> Path:
-    """The platform's folder for a user's data."""
     if sys.platform == "darwin":
         return user_home / "Library" / "Application Support" / "skillyard"
     if sys.platform == "win32":

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,8 @@ from skillyard.core.values import Json, check_text, check_value
 from skillyard.scripts.prompt_grammar import parse_prompt
 
 if TYPE_CHECKING:
+    from skillyard.core.cancel_token import CancelToken
     from skillyard.runtime.record import OnProgress
-    from skillyard.sandbox.cancel_token import CancelToken
     from skillyard.scripts.interrupt import Decider
 
 #: The limit of a Task to the skills agent, over everything.
@@ -56,25 +57,40 @@ class Kernel:
         expect("idempotency_key", idempotency_key, str, NoneType)
         expect("model", model, str, NoneType)
         expect("timeout_seconds", timeout_seconds, int, float, NoneType)
-        clock = Clock()
-        named = _AGENTS.get(agent, SKILLS)
-
-        def execute() -> Result:
-            run = self._run_scripts if named == WORKER else self._run_skill
-            return run(prompt, timeout_seconds, on_progress, stop)
-
+        clock, named = Clock(), _AGENTS.get(agent, SKILLS)
+        execute = partial(self._execute, named, prompt, timeout_seconds, on_progress, stop)
         try:
-            _check_texts(agent, prompt, idempotency_key, model)
+            for text in filter(None, (agent, prompt, idempotency_key, model)):
+                try:
+                    check_text(text)
+                except ValueError as error:
+                    raise InvalidArgs(Message("the task is no text: {error}", error=error)) from None
             if agent not in _AGENTS:
                 agents = ", ".join(_AGENTS)
                 raise InvalidArgs(Message("no agent {agent!r}; there are {agents}", agent=agent, agents=agents))
-            if idempotency_key is None:
-                result = execute()
-            else:
-                result = self._execute_with_key(named, idempotency_key, prompt, execute)
+            key = idempotency_key
+            result = execute() if key is None else self._execute_with_key(named, key, prompt, execute)
         except SkillError as error:
             result = error_result(error, named, self._lang, clock.meta(named))
         return result._replace(meta={**result.meta, "model": model}) if model and is_utf8(model) else result
+
+    def _execute(
+        self,
+        agent: str,
+        prompt: str,
+        timeout_seconds: float | None,
+        on_progress: "OnProgress",
+        stop: "CancelToken | None",
+    ) -> Result:
+        if agent == WORKER:
+            worker = self._project.worker(self._lang, self._decide or self._project.decider)._replace(stop=stop)
+            if timeout_seconds is not None:
+                worker = worker._replace(limit_seconds=timeout_seconds)
+            return worker.run(prompt, on_progress)
+        catalog = self._project.catalog
+        catalog.sync()
+        request = parse_prompt(prompt, catalog.knows)._replace(timeout_seconds=timeout_seconds, lang=self._lang)
+        return self._project.runtime.run(request._replace(deadline_seconds=DEADLINE_SECONDS), on_progress, stop)
 
     def _execute_with_key(self, agent: str, key: str, prompt: str, execute: Callable[[], Result]) -> Result:
         """Return the result of the key's first run if that was within the last seconds, marked as cached."""
@@ -89,73 +105,6 @@ class Kernel:
         summary = CACHE_HIT.render(self._lang, seconds=self._project.settings.key_seconds)
         data: dict[str, Json] = {"cached": True, "original_result": answer.result.data}
         return Result(agent, State.SUCCESS, summary, data, clock.meta(agent, {"run": answer.result.meta.get("run")}))
-
-    def _run_scripts(
-        self, prompt: str, timeout_seconds: float | None, on_progress: "OnProgress", stop: "CancelToken | None"
-    ) -> Result:
-        worker = self._project.worker(self._lang, self._decide or self._project.decider)._replace(stop=stop)
-        if timeout_seconds is not None:
-            worker = worker._replace(limit_seconds=timeout_seconds)
-        return worker.run(prompt, on_progress)
-
-    def _run_skill(
-        self, prompt: str, timeout_seconds: float | None, on_progress: "OnProgress", stop: "CancelToken | None"
-    ) -> Result:
-        catalog = self._project.catalog
-        catalog.sync()
-        asked = parse_prompt(prompt, catalog.knows)
-        request = Request(asked.name, script=asked.script, args=asked.args, timeout_seconds=timeout_seconds)
-        request = request._replace(deadline_seconds=DEADLINE_SECONDS, lang=self._lang)
-        return self._project.runtime.run(request, on_progress, stop)
-
-
-def _check_texts(*texts: str | None) -> None:
-    try:
-        for text in filter(None, texts):
-            check_text(text)
-    except ValueError as error:
-        raise InvalidArgs(Message("the task is no text: {error}", error=error)) from None
-
-
-def execute_skill(
-    *,
-    agent_role: str,
-    skill_name: str,
-    action: str,
-    params: Mapping[str, Json] | None = None,
-    context: Mapping[str, Json] | None = None,
-    timeout_seconds: float | None = None,
-    project: Project | None = None,
-) -> dict[str, Json]:
-    """Run a JSON skill of agents/<role>/agent.yaml and return its response, also for a call that cannot be made."""
-    for name, text in {"agent_role": agent_role, "skill_name": skill_name, "action": action}.items():
-        expect(name, text, str)
-    for name, values in {"params": params, "context": context}.items():
-        if values is not None and (error := _find_wrong_values(name, values)):
-            from skillyard.runners.json_skill import as_response
-
-            return dict(as_response(error, action).fields)
-    request = Request(
-        name=f"{agent_role}/{skill_name}",
-        role=agent_role,
-        action=action,
-        params=params or {},
-        context=context or {},
-        timeout_seconds=timeout_seconds,
-        interactive=False,
-    )
-    with nullcontext(project) if project else Project() as opened:
-        return opened.runtime.respond(request)
-
-
-def _find_wrong_values(name: str, values: object) -> InvalidParam | None:
-    if not isinstance(values, Mapping):
-        return InvalidParam(Message("{name} must be an object, not {type}", name=name, type=type(values).__name__))
-    try:
-        check_value(values)
-    except ValueError as error:
-        return InvalidParam(Message("{place}: {reason}", place=name, reason=error))
-    return None
 
 
 class JobExecutor:
@@ -173,12 +122,45 @@ class JobExecutor:
         context: Mapping[str, Json] | None = None,
         timeout_seconds: float | None = None,
     ) -> dict[str, Json]:
-        return execute_skill(
-            agent_role=agent_role,
-            skill_name=skill_name,
-            action=action,
-            params=params,
-            context=context,
-            timeout_seconds=timeout_seconds,
-            project=self._project,
-        )
+        for name, text in {"agent_role": agent_role, "skill_name": skill_name, "action": action}.items():
+            expect(name, text, str)
+        try:
+            request = Request(
+                name=f"{agent_role}/{skill_name}",
+                role=agent_role,
+                action=action,
+                params=_checked("params", params),
+                context=_checked("context", context),
+                timeout_seconds=timeout_seconds,
+                interactive=False,
+            )
+        except InvalidParam as error:
+            from skillyard.runners.json_skill import as_response
+
+            return dict(as_response(error, action).fields)
+        with nullcontext(self._project) if self._project else Project() as opened:
+            return opened.runtime.respond(request)
+
+
+def execute_skill(
+    *,
+    agent_role: str,
+    skill_name: str,
+    action: str,
+    params: Mapping[str, Json] | None = None,
+    context: Mapping[str, Json] | None = None,
+    timeout_seconds: float | None = None,
+    project: Project | None = None,
+) -> dict[str, Json]:
+    """Run a JSON skill of agents/<role>/agent.yaml and return its response, also for a call that cannot be made."""
+    return JobExecutor(project).execute_skill(agent_role, skill_name, action, params, context, timeout_seconds)
+
+
+def _checked(name: str, values: Mapping[str, Json] | None) -> Mapping[str, Json]:
+    if not isinstance(values, Mapping | None):
+        raise InvalidParam(Message("{name} must be an object, not {type}", name=name, type=type(values).__name__))
+    try:
+        check_value(values)
+    except ValueError as error:
+        raise InvalidParam(Message("{place}: {reason}", place=name, reason=error)) from None
+    return values or {}

@@ -24,7 +24,7 @@ from skillyard.backends.json_messages import (
 )
 from skillyard.core.backend_events import Event, EventKind, Permission
 from skillyard.core.messages import Message
-from skillyard.core.values import Json
+from skillyard.core.values import NOTHING, Json
 
 _VERSION: Final = 1
 #: We offer nothing: a backend has its own files and its own terminal.
@@ -60,7 +60,7 @@ class _RunningAcp(Running):
     def __init__(self, driver: Driver, start: Start, argv: Sequence[str], env: Mapping[str, str]) -> None:
         super().__init__(driver, start, argv, env)
         self._peer = Peer(self._process.send, self._next)
-        self._model: Json = start.model
+        self._model: Json = None
 
     def _open(self) -> None:
         try:
@@ -85,18 +85,15 @@ class _RunningAcp(Running):
         return self._peer.call("session/load", place)
 
     def _choose_model(self, opened: Mapping[str, Json]) -> None:
+        session, wanted = self.session, self._start.model
         listed = map(mapping, items(opened.get("configOptions")))
-        option = next((option for option in listed if option.get("category") == "model"), None)
-        if option is not None:
-            self._model = self._model or option.get("currentValue")
-        if not self._start.model:
-            return
-        named: dict[str, Json] = {"sessionId": self.session}
-        if option is not None:
-            named |= {"configId": option.get("id"), "value": self._start.model}
-            self._peer.call("session/set_config_option", named)
-        else:
-            self._peer.call("session/set_model", {**named, "modelId": self._start.model})
+        option = next((option for option in listed if option.get("category") == "model"), NOTHING)
+        self._model = wanted or option.get("currentValue")
+        if wanted and option:
+            asked = {"sessionId": session, "configId": option.get("id"), "value": wanted}
+            self._peer.call("session/set_config_option", asked)
+        elif wanted:
+            self._peer.call("session/set_model", {"sessionId": session, "modelId": wanted})
 
     def _interrupt(self) -> None:
         if self.session:

@@ -175,8 +175,10 @@ class Driver(ABC):
         """Return the first version in `text`, or an empty string. Raise AgentTooOld."""
         found = _VERSION.search(text)
         version = found[0] if found else ""
-        if version and self.minimum and _numbers(version) < _numbers(self.minimum):
-            raise AgentTooOld(self.name, version, self.minimum, self._install)
+        if version and self.minimum:
+            given, least = (tuple(map(int, each.split("."))) for each in (version, self.minimum))
+            if given < least:
+                raise AgentTooOld(self.name, version, self.minimum, self._install)
         return version
 
     def _not_installed(self, msg: str) -> AgentNotInstalled:
@@ -185,10 +187,6 @@ class Driver(ABC):
     @property
     def _install(self) -> str:
         return f"npm install -g {self.package}" if self.package else self.command
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(map(int, version.split(".")))
 
 
 class _Cancelled(Exception):
@@ -308,10 +306,9 @@ class Running(ABC):
         finally:
             if not whole:
                 self.close()
-        data: dict[str, Json] = {"stop": TurnEnd.END.value if whole else TurnEnd.CANCELLED.value}
-        data["session"] = self.session
+        data: dict[str, Json] = {"stop": TurnEnd.END if whole else TurnEnd.CANCELLED, "session": self.session}
         if whole and self._cut:
-            data |= {"stop": TurnEnd.CUT.value, "reason": self._cut}
+            data |= {"stop": TurnEnd.CUT, "reason": self._cut}
         yield Event(EventKind.DONE, "".join(self._said), data)
 
     def _noted(self, event: Event) -> Event:
@@ -355,27 +352,26 @@ class Running(ABC):
         self._deadline += time.monotonic() - asked
         return allowed and self._cancelled_at is None
 
-    def _failed(self, reason: str, status: int | None = None) -> BackendFailed:
+    def _failed(self, reason: str, status: int | None = None, ended: str = "") -> BackendFailed:
         """Return an error with the backend's own words."""
         words = _on_one_line(reason) or "it gave no reason"
-        details: dict[str, Json] = {"session": self.session, **({"status": status} if status else {})}
-        error = BackendFailed(self._driver.name, words, details=details)
+        advice = None
         if status in {401, 403} or _CREDENTIALS.search(words):
-            error.extra_hint = Message("log in: {login}", login=self._driver.login)
+            advice = Message("log in: {login}", login=self._driver.login)
         elif status == 429:
-            error.extra_hint = Message("try again later, or with another model")
+            advice = Message("try again later, or with another model")
         elif status == 404 or _MODEL.search(words):
-            error.extra_hint = Message("name another model with --model")
-        return error
+            advice = Message("name another model with --model")
+        known = {"status": status, "ended": ended}
+        details = {"session": self.session, **{name: value for name, value in known.items() if value}}
+        return BackendFailed(self._driver.name, words, details=details, advice=advice)
 
     def _as_error(self, error: Exception) -> SkillError:
         if isinstance(error, SkillError):
             return error
         ended = self._process.close()
         words = self._last_words()
-        crashed = self._failed(f"it ended without an answer ({ended})" + (f": {words}" if words else ""))
-        crashed.details = {**crashed.details, "ended": ended}
-        return crashed
+        return self._failed(f"it ended without an answer ({ended})" + (f": {words}" if words else ""), ended=ended)
 
     def _last_words(self) -> str:
         said = mask_keys(self._process.words()).splitlines()

@@ -46,9 +46,8 @@ def shortened(words: str, most: int = _MOST_SHOWN) -> str:
 def tool_call(id_: Json, name: str, given: Json) -> Event:
     """The input is in the event as it is if it is short, else the beginning of its JSON."""
     whole = json.dumps(given, ensure_ascii=False)
-    return Event(
-        EventKind.TOOL_CALL, name, {"id": id_, "input": given if len(whole) <= _MOST_SHOWN else shortened(whole)}
-    )
+    shown = given if len(whole) <= _MOST_SHOWN else shortened(whole)
+    return Event(EventKind.TOOL_CALL, name, {"id": id_, "input": shown})
 
 
 def tool_result(id_: Json, output: str, ok: bool) -> Event:

@@ -5,15 +5,16 @@ and reported. What bounds the sandbox is never guessed: a role with a mistake th
 """
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from skillyard.catalog.bounds import BOUNDS, LONGEST_NAME, SECTIONS
 from skillyard.catalog.files import read_plain
-from skillyard.catalog.findings import START, Rule
+from skillyard.catalog.findings import START, KeyPath, make_finding
 from skillyard.catalog.frontmatter import locate, read_block
 from skillyard.catalog.roots import AGENT_FILE
-from skillyard.catalog.schema_check import KeyPath, SchemaProblem, as_findings, problems, read_schema
+from skillyard.catalog.schema_check import SchemaProblem, as_findings, problems, read_schema
 from skillyard.catalog.skill_text import decode
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message
@@ -21,7 +22,8 @@ from skillyard.core.skill import Finding, Kind, Severity, Skill
 from skillyard.core.values import NOTHING, Json
 
 CLAUDE_FILE = "CLAUDE.md"
-SCHEMA_FILE = Path(__file__).parent / "agent.schema.json"
+SCHEMA_FILE = Path(__file__).with_name("agent.schema.json")
+agent_schema = partial(read_schema, SCHEMA_FILE)
 MAX_BYTES = 1_000_000
 #: The field of a role's skill with the uuid of its agent, for the context of a request.
 AGENT_ID = "agent_id"
@@ -54,7 +56,6 @@ class Role(NamedTuple):
 
     @property
     def claude_text(self) -> Path | None:
-        """The role's CLAUDE.md, or None."""
         file = self.folder / CLAUDE_FILE
         return file if file.is_file() and is_inside(self.folder, CLAUDE_FILE) else None
 
@@ -63,33 +64,25 @@ class Role(NamedTuple):
         return all(finding.severity is not Severity.ERROR for finding in self.findings)
 
 
-def agent_schema() -> dict[str, Any]:
-    return read_schema(SCHEMA_FILE.name)
-
-
 def list_roles(agents: Path) -> tuple[Role, ...]:
-    """Return every role below the folder `agents`, by name."""
     return tuple(read_role(file) for file in sorted(agents.glob(f"*/{AGENT_FILE}")))
 
 
 def read_role(path: Path) -> Role:
     """Return a role from its folder or its file. Never raises: the findings say what is wrong."""
     file = path / AGENT_FILE if path.is_dir() else path
-    if _is_outside(file):
-        return _unusable(file, Rule.ROLE_OUTSIDE.at())
     try:
-        content = read_plain(file, MAX_BYTES)
+        return parse_role(b"" if _is_outside(file) else read_plain(file, MAX_BYTES), file)
     except OSError as error:
-        return _unusable(file, Rule.ROLE_UNREADABLE.at(reason=error.strerror))
-    return parse_role(content, file)
+        return _unusable(file, make_finding("role-unreadable", reason=error.strerror))
 
 
 def parse_role(content: bytes, path: Path) -> Role:
+    if _is_outside(path):
+        return _unusable(path, make_finding("role-outside"))
     if len(content) > MAX_BYTES:
         reason = Message("it has more than {max_bytes} bytes", max_bytes=MAX_BYTES)
-        return _unusable(path, Rule.ROLE_UNREADABLE.at(reason=reason))
-    if _is_outside(path):
-        return _unusable(path, Rule.ROLE_OUTSIDE.at())
+        return _unusable(path, make_finding("role-unreadable", reason=reason))
     text = decode(content).text
     block = read_block(text)
     if block.failed:
@@ -97,7 +90,7 @@ def parse_role(content: bytes, path: Path) -> Role:
     fields = block.fields
     found = [*problems(fields, agent_schema()), *_name_problems(fields), *_time_problems(fields)]
     positions = locate(text) if found or "schedule" in fields else {}
-    findings = [*block.findings, *as_findings(found, positions, Rule.ROLE_VALUE, Rule.ROLE_KEY)]
+    findings = [*block.findings, *as_findings(found, positions, "role")]
     flows = {at: flow for at, item in _items(fields, "schedule") if isinstance(flow := item.get("flow"), str)}
     if flows:
         from skillyard.catalog.flowfile import list_workflows  # noqa: PLC0415  (few roles schedule one)
@@ -106,7 +99,7 @@ def parse_role(content: bytes, path: Path) -> Role:
         for at, flow in flows.items():
             if flow not in known:  # only a warning: the workflow may be written after the role
                 position = positions.get(("schedule", at, "flow"), START)
-                findings.append(Rule.ROLE_FLOW_MISSING.at(*position, name=flow))
+                findings.append(make_finding("role-flow-missing", *position, name=flow))
     errors = {problem.path: problem for problem in found if problem.severity is Severity.ERROR}
     return _as_role(path, fields, errors, findings)
 
@@ -126,18 +119,15 @@ def _as_role(path: Path, fields: Mapping[str, Json], errors: _Errors, findings: 
     given = metadata.items() if isinstance(metadata, Mapping) else ()
     about = {key: value for key, value in given if ("metadata", key) not in errors}
     own: dict[str, Json] = {AGENT_ID: str(about.get("uuid") or ""), BOUNDS: bounds}
+    found = (_as_skill(item, at, path, own, errors) for at, item in _items(fields, "skills"))
     skills: list[Skill] = []
-    for at, item in _items(fields, "skills"):
-        skill = _as_skill(item, at, path, own, errors)
-        if skill and not is_inside(path.parent, skill.entry):
-            findings.append(Rule.ROLE_ENTRY.at(name=skill.name))
-        elif skill:
+    for skill in filter(None, found):
+        if is_inside(path.parent, skill.entry):
             skills.append(skill)
-    findings += [
-        Rule.ROLE_ENTRY_MISSING.at(name=skill.name, entry=skill.entry)
-        for skill in skills
-        if not (skill.folder / skill.entry).is_file()
-    ]
+        else:
+            findings.append(make_finding("role-entry", name=skill.name))
+    missing = (skill for skill in skills if not (skill.folder / skill.entry).is_file())
+    findings += [make_finding("role-entry-missing", name=skill.name, entry=skill.entry) for skill in missing]
     turns, tools = fields.get("max_turns"), fields.get("allowed_tools")
     if not isinstance(tools, list) or _has_error(errors, "allowed_tools"):
         tools = []
@@ -161,7 +151,7 @@ def _bounds(path: Path, fields: Mapping[str, Json], errors: _Errors, findings: l
         if not at or at[0] in SECTIONS:
             return {"broken": f"{where}: `{problem.shown}` {problem.message}"}
     for finding in findings:
-        if finding.code == Rule.YAML_DUPLICATE.code:
+        if finding.code == "yaml-duplicate":
             return {"broken": Message("{place}: {reason}", place=f"{where}:{finding.line}", reason=finding.message)}
     return {section: fields[section] for section in SECTIONS if fields.get(section)}
 

@@ -1,22 +1,28 @@
 """The skills of all roots: listed, resolved by name, and searched."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from skillyard.catalog.index import CatalogEntry, Claim, Index, Match
+from skillyard.catalog.index import CatalogEntry, Index, Match
 from skillyard.catalog.roots import SkillRoot
 from skillyard.catalog.scan import Changes, Progress, scan
-from skillyard.catalog.search import fold, snippet
+from skillyard.catalog.search import snippet
 from skillyard.core.errors import AmbiguousName, MetadataMissing, SkillNotFound
 from skillyard.core.messages import Message
+from skillyard.core.skill import fold
 
 if TYPE_CHECKING:
     from skillyard.core.skill import Skill
 
 _SNIPPET = 120
+#: How many copies of each hit are looked at, at most.
+_COPIES = 3
 #: What scores less than this share of the best only shares a common word with the query.
 _LEAST = 0.25
+#: Scores that differ by less are equal: the more used skill comes first.
+_EQUAL = 1e-6
+#: More rows than the limit are read by this number: stronger roots may hide some.
+_MANY = 200
 _Named = TypeVar("_Named", CatalogEntry, Match)
 
 
@@ -55,7 +61,7 @@ class Catalog:
         found = self.index.named(list(self._ranks), plain)
         if role:
             ending = f"/{role}/{plain}"
-            found = [entry for entry in found if entry.role == role or f"/{qualified(entry)}".endswith(ending)]
+            found = [entry for entry in found if entry.role == role or f"/{entry.qualified}".endswith(ending)]
         return tuple(sorted(found, key=lambda entry: (self._ranks[entry.root], entry.file, entry.name)))
 
     def choose(self, name: str) -> CatalogEntry:
@@ -78,7 +84,7 @@ class Catalog:
             if len(strongest) == 1:
                 return strongest[0]
             if strongest:
-                raise AmbiguousName(name, tuple(qualified(entry) for entry in strongest))
+                raise AmbiguousName(name, tuple(entry.qualified for entry in strongest))
         raise SkillNotFound(name, self.nearest(name))
 
     def resolve_in(self, role: str, name: str) -> "Skill":
@@ -86,14 +92,16 @@ class Catalog:
         for entry in self.index.named(list(self._ranks), name):
             if entry.role == role and entry.name == name:
                 return self._read(entry)
-        same = tuple(qualified(entry) for entry in self.list() if entry.role and entry.name == name)
+        same = tuple(entry.qualified for entry in self.list() if entry.role and entry.name == name)
         raise SkillNotFound(f"{role}/{name}", same or self.nearest(f"{role}/{name}"))
 
     def resolve(self, name: str) -> "Skill":
         return self._read(self.choose(name))
 
     def _read(self, entry: CatalogEntry) -> "Skill":
-        skill = self.index.skill(entry)
+        skill = self.index.find_skill(entry)
+        if skill is None:
+            raise LookupError(f"{entry.file} is no longer in the index")
         if not entry.usable:
             reason = skill.findings[0].message if skill.findings else "unreadable"
             raise MetadataMissing(Message("{place}: {reason}", place=entry.file, reason=reason))
@@ -119,21 +127,27 @@ class Catalog:
         scores = self.index.score(query)
         if not scores:
             return ()
-        least = _LEAST * max(scores.values())
+        ranked_scores = sorted(scores.values(), reverse=True)
+        least = max(_LEAST * ranked_scores[0], ranked_scores[: _MANY + limit][-1] - _EQUAL)
         roots = self.index.populated(list(self._ranks))
-        found = self.index.matches(roots, [number for number, points in scores.items() if points >= least])
-        if len(roots) > 1:  # else no root can hide another's skills
-            found = list(self._reachable(found, self.index.claims(roots, [match.folder_name for match in found])))
-        uses, wanted = self.uses(), fold(query).strip()
+        wanted = fold(query).strip()
         names = {wanted, wanted.replace(" ", "-")}
-        ranked = sorted(
-            (names.isdisjoint(match.folded.split("\n")), -round(scores[match.id], 6), -uses.get(match.name, 0), match)
-            for match in found
-        )
-        best = self.index.numbered([match.id for _, _, _, match in ranked[:limit]])
-        return tuple(SearchHit(entry, snippet(entry.description, query, _SNIPPET)) for entry in best)
+        found = self.index.matches(roots, [number for number, points in scores.items() if points >= least], names)
+        if len(roots) > 1:  # else no root can hide another's skills
+            found = list(self._reachable(found, self.index.matches(roots, (), {match.folder_name for match in found})))
+        uses = self.uses()
 
-    def _reachable(self, entries: Sequence[_Named], rivals: Sequence[Claim | CatalogEntry]) -> Iterator[_Named]:
+        def rank(match: Match) -> tuple[bool, int, int, Match]:
+            points = round(scores.get(match.id, 0.0) / _EQUAL)
+            return names.isdisjoint(match.folded.split("\n")), -points, -uses.get(match.name, 0), match
+
+        best = self.index.numbered([match.id for match in sorted(found, key=rank)[: _COPIES * limit]])
+        # Collections hold copies of each other's skills; one of them is enough to choose from.
+        single = {(entry.name, entry.description): entry for entry in reversed(best)}
+        shown = [entry for entry in best if single[entry.name, entry.description] is entry][:limit]
+        return tuple(SearchHit(entry, snippet(entry.description, query, _SNIPPET)) for entry in shown)
+
+    def _reachable(self, entries: Sequence[_Named], rivals: Sequence[CatalogEntry | Match]) -> Iterator[_Named]:
         """Return the entries that no rival of the same folder name in a stronger root hides."""
         strongest: dict[tuple[str, str], int] = {}
         for rival in rivals:
@@ -141,10 +155,3 @@ class Catalog:
             if rank < strongest.get(name, rank + 1):
                 strongest[name] = rank
         return (entry for entry in entries if strongest[entry.role, entry.folder_name] == self._ranks[entry.root])
-
-
-def qualified(entry: CatalogEntry) -> str:
-    """Return a name that only this entry of its root has."""
-    if entry.role:
-        return f"{entry.role}/{entry.name}"
-    return str(Path(entry.file).parent.relative_to(entry.root))

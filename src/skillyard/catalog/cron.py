@@ -36,7 +36,6 @@ _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|w)", re.ASCII)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 #: A leap day on a given weekday comes at the latest after 40 years (1900 and 2100 are none).
 _MOST_DAYS = 366 * 40 + 10
-_LONGEST_SECONDS = 366 * 86_400
 #: More than any schedule has: files that nobody trusts yet are read too.
 _MOST_CHARACTERS = 500
 
@@ -54,11 +53,8 @@ class Cron(NamedTuple):
     either: bool
 
     def after(self, moment: float, zone: tzinfo) -> float:
-        """Return the first tick after the moment."""
         start = datetime.fromtimestamp(moment, UTC).astimezone(zone).replace(tzinfo=None) - timedelta(hours=3)
-        for day in (start.date() + timedelta(days=number) for number in range(_MOST_DAYS)):
-            if not self._is_on(day):
-                continue
+        for day in filter(self._is_on, (start.date() + timedelta(days=number) for number in range(_MOST_DAYS))):
             for hour in self.hours:
                 if day == start.date() and hour < start.hour:
                     continue
@@ -105,9 +101,16 @@ def parse_when(text: str) -> When:
         most, count = _MOST_CHARACTERS, len(text)
         raise InvalidArgs(Message("a schedule has at most {most} characters, not {count}", most=most, count=count))
     words = text.split()
-    if words[:1] == ["every"] or (len(words) == 1 and words[0][:1].isdigit()):
-        return _parse_interval(text)
-    return _parse_cron(text)
+    if words[:1] != ["every"] and not (len(words) == 1 and words[0][:1].isdigit()):
+        return _parse_cron(text)
+    interval = text.strip().removeprefix("every").strip().lower()
+    if not interval or _SPAN.sub("", interval).strip():
+        wrong = Message("{text!r} is no interval; write every 90s, every 15m, every 2h or every 1d", text=text)
+        raise InvalidArgs(wrong)
+    seconds = sum(float(number) * _SECONDS[unit] for number, unit in _SPAN.findall(interval))
+    if not 1 <= seconds <= 366 * 86_400:
+        raise InvalidArgs(Message("{text!r}: an interval is between a second and a year", text=text))
+    return Interval(text, seconds)
 
 
 def parse_zone(name: str) -> tzinfo:
@@ -118,32 +121,17 @@ def parse_zone(name: str) -> tzinfo:
 
 
 def preview(when: When, zone: tzinfo, moment: float, count: int = 3) -> tuple[float, ...]:
-    """Return the next ticks after the moment."""
     return tuple(moment := when.after(moment, zone) for _ in range(count))
 
 
-def _parse_interval(text: str) -> Interval:
-    said = text.strip().removeprefix("every").strip().lower()
-    if not said or _SPAN.sub("", said).strip():
-        wrong = Message("{text!r} is no interval; write every 90s, every 15m, every 2h or every 1d", text=text)
-        raise InvalidArgs(wrong)
-    seconds = sum(float(number) * _SECONDS[unit] for number, unit in _SPAN.findall(said))
-    if not 1 <= seconds <= _LONGEST_SECONDS:
-        raise InvalidArgs(Message("{text!r}: an interval is between a second and a year", text=text))
-    return Interval(text, seconds)
-
-
 def _parse_cron(text: str) -> Cron:
-    said = text.strip().lower()
-    if said.startswith("@") and said not in _SHORT:
+    lowered = text.strip().lower()
+    if lowered.startswith("@") and lowered not in _SHORT:
         raise InvalidArgs(Message("{text!r}: there are {short}", text=text, short=", ".join(_SHORT)))
-    parts = _SHORT.get(said, said).split()
+    parts = _SHORT.get(lowered, lowered).split()
     if len(parts) != len(_FIELDS):
-        count = len(parts)
-        told = Message(
-            "{text!r} has {count} fields: cron has five, minute hour day month weekday", text=text, count=count
-        )
-        raise InvalidArgs(told)
+        about = {"text": text, "count": len(parts)}
+        raise InvalidArgs(Message("{text!r} has {count} fields: cron has five, minute hour day month weekday", **about))
     minutes, hours, days, months, weekdays = (
         sorted(_values(part, field, text)) for part, field in zip(parts, _FIELDS, strict=True)
     )
@@ -157,7 +145,16 @@ def _parse_cron(text: str) -> Cron:
 
 
 def _values(text: str, field: _Field, whole: str) -> set[int]:
-    name, lowest, highest, _ = field
+    name, lowest, highest, words = field
+
+    def number(word: str) -> int:
+        if word in words:
+            return words.index(word) + lowest
+        if not word.isdecimal() or not lowest <= int(word) <= highest:
+            about = {"whole": whole, "word": word, "name": name, "low": lowest, "high": highest}
+            raise InvalidArgs(Message("{whole!r}: {word!r} is no {name} ({low}-{high})", **about))
+        return int(word)
+
     values: set[int] = set()
     for part in text.split(","):
         found = _PART.fullmatch(part)
@@ -165,20 +162,10 @@ def _values(text: str, field: _Field, whole: str) -> set[int]:
             raise InvalidArgs(Message("{whole!r}: {part!r} is no {name}", whole=whole, part=part, name=name))
         step, low, high = int(found["step"] or 1), lowest, highest
         if not found["all"]:
-            low = _number(found["first"], field, whole)
-            high = _number(found["last"], field, whole) if found["last"] else highest if found["step"] else low
+            low = number(found["first"])
+            high = number(found["last"]) if found["last"] else highest if found["step"] else low
         if step < 1 or low > high:
             empty = Message("{whole!r}: {part!r} is no {name}: the range is empty", whole=whole, part=part, name=name)
             raise InvalidArgs(empty)
         values.update(range(low, high + 1, step))
     return values
-
-
-def _number(word: str, field: _Field, whole: str) -> int:
-    name, low, high, words = field
-    if word in words:
-        return words.index(word) + low
-    if not word.isdecimal() or not low <= int(word) <= high:
-        about = {"whole": whole, "word": word, "name": name, "low": low, "high": high}
-        raise InvalidArgs(Message("{whole!r}: {word!r} is no {name} ({low}-{high})", **about))
-    return int(word)

@@ -4,8 +4,10 @@ Where each backend agent looks for skills by itself, and which it leaves out, wa
 (claude 2.1, codex 0.166, opencode 1.18): all of them follow symlinks.
 """
 
+import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,59 +23,38 @@ class AgentPaths(NamedTuple):
     """Where an agent looks for skills by itself, and how it chooses between two of one name."""
 
     agent: str
-    project: tuple[str, ...]
+    project: Sequence[str]
     #: Below the home folder, or absolute. The agent's own folder, where `link` puts links, is the last of each.
-    user: tuple[str, ...]
+    user: Sequence[str]
+    #: The environment variable that moves a folder of the home.
+    moved: Mapping[str, str]
     choice: str
     #: Reads skills in folders of folders too.
-    nested: bool = True
+    nested: bool
     #: Leaves out skills without a description, and what its strict YAML reader refuses.
-    strict: bool = True
+    strict: bool
 
-    def roots(self, project: Path | None, user_home: Path) -> Iterator[Path]:
-        if project is not None:
-            yield from (project / folder for folder in self.project)
-        yield from (user_home / folder for folder in self.user)
+    def roots(self, project: Path | None, user_home: Path) -> list[Path]:
+        in_project = [project / folder for folder in self.project] if project else []
+        return in_project + [user_home / folder for folder in self.user]
 
 
-AGENT_PATHS = (
-    AgentPaths(
-        agent="claude-code",
-        project=(".claude/skills",),
-        user=(".claude/skills",),
-        choice=Message("lists all of them; the personal one (~/.claude/skills) wins over the project's"),
-        nested=False,
-        strict=False,
-    ),
-    AgentPaths(
-        agent="codex",
-        project=(".codex/skills", ".agents/skills"),
-        user=(".codex/skills", ".agents/skills"),
-        choice=Message("lists all of them, without choosing"),
-    ),
-    AgentPaths(
-        agent="opencode",
-        project=(".claude/skills", ".agents/skills", ".opencode/skills"),
-        user=(".claude/skills", ".agents/skills", ".config/opencode/skills"),
-        choice=Message("takes one of them, and not the same one at each start"),
-    ),
+#: As measured: agent_paths.json.
+AGENT_PATHS = tuple(
+    AgentPaths(**{**fields, "choice": Message(fields["choice"])})
+    for fields in json.loads(Path(__file__).with_name("agent_paths.json").read_text("utf-8"))
 )
-_MOVES = {
-    ("claude-code", ".claude"): "CLAUDE_CONFIG_DIR",
-    ("codex", ".codex"): "CODEX_HOME",
-    ("opencode", ".config"): "XDG_CONFIG_HOME",
-}
 
 
 def list_agent_paths(env: Mapping[str, str]) -> tuple[AgentPaths, ...]:
     """Return AGENT_PATHS with the folders that the agents' own variables move."""
 
-    def moved(agent: str, path: str) -> str:
+    def moved(path: str, variables: Mapping[str, str]) -> str:
         first, rest = path.split("/", 1)
-        folder = env.get(_MOVES.get((agent, first), ""), "")
+        folder = env.get(variables.get(first, ""), "")
         return f"{folder}/{rest}" if Path(folder).is_absolute() else path
 
-    return tuple(paths._replace(user=tuple(moved(paths.agent, path) for path in paths.user)) for paths in AGENT_PATHS)
+    return tuple(each._replace(user=[moved(path, each.moved) for path in each.user]) for each in AGENT_PATHS)
 
 
 class Refusal(NamedTuple):
@@ -116,12 +97,10 @@ class Explanation(NamedTuple):
 
 def explain(catalog: Catalog, name: str, project: Path | None, user_home: Path) -> Explanation:
     """Raise SkillNotFound if neither we nor any of the agents know the name."""
-    found = catalog.candidates(name)
-    winner = None
+    found, winner = catalog.candidates(name), None
     try:
-        winner = catalog.choose(name)
-    except AmbiguousName:
-        pass
+        with suppress(AmbiguousName):
+            winner = catalog.choose(name)
     except SkillNotFound:
         if not any(_elsewhere(paths, name, project, user_home) for paths in AGENT_PATHS):
             raise
@@ -144,10 +123,8 @@ def _why(entry: CatalogEntry, winner: CatalogEntry | None, labels: dict[str, str
     return Message("a folder of that name comes before a skill of that name")
 
 
-def _view(
-    paths: AgentPaths, name: str, found: tuple[CatalogEntry, ...], project: Path | None, user_home: Path
-) -> AgentView:
-    roots = list(paths.roots(project, user_home))
+def _view(paths: AgentPaths, name: str, found: Sequence[CatalogEntry], project: Path | None, home: Path) -> AgentView:
+    roots = paths.roots(project, home)
     seen: list[str] = []
     refused: list[Refusal] = []
     for entry in found:
@@ -162,19 +139,20 @@ def _view(
             refused.append(wrong)
         else:
             seen.append(entry.file)
-    seen += [path for path in _elsewhere(paths, name, project, user_home) if path not in {e.file for e in found}]
+    known = {entry.file for entry in found}
+    seen += [path for path in _elsewhere(paths, name, project, home) if path not in known]
     if seen:
         different = {Path(path).resolve() for path in seen}  # a link to a skill is the same skill
         why = paths.choice if len(different) > 1 else Message("the only one it reads")
         return AgentView(paths.agent, tuple(seen), why)
     if refused:
-        return AgentView(paths.agent, why=refused[0].why, fix=refused[0].fix)
+        return AgentView(paths.agent, (), *refused[0])
     if not found or found[0].role:
         return AgentView(paths.agent, why=Message("a role's skill: agents reach it only through Skillyard"))
     is_ours = project is not None and Path(found[0].file).is_relative_to(project)
     link = f"skillyard link {shlex.quote(found[0].folder_name)} --to {paths.agent}{'' if is_ours else ' --user'}"
     why = Message("it looks only in {project} and in the same folders of your home", project=", ".join(paths.project))
-    return AgentView(paths.agent, why=why, fix=link)
+    return AgentView(paths.agent, (), why, link)
 
 
 def _elsewhere(paths: AgentPaths, name: str, project: Path | None, user_home: Path) -> list[str]:

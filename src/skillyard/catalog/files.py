@@ -17,8 +17,7 @@ from typing import Any
 from skillyard.core.errors import InvalidArgs, PermissionDenied
 from skillyard.core.messages import Message
 
-_CLOEXEC, _DIRECTORY = getattr(os, "O_CLOEXEC", 0), getattr(os, "O_DIRECTORY", 0)
-_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_CLOEXEC, _DIRECTORY, _NOFOLLOW = (getattr(os, name, 0) for name in ("O_CLOEXEC", "O_DIRECTORY", "O_NOFOLLOW"))
 #: Without waiting for the other end of a pipe, and without making a terminal ours.
 _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW | _CLOEXEC
@@ -26,7 +25,6 @@ _FOLDER = os.O_RDONLY | _DIRECTORY | _CLOEXEC
 #: Passing through a folder needs no permission to list it.
 _PASS = (getattr(os, "O_PATH", 0) or os.O_RDONLY) | _DIRECTORY | _CLOEXEC
 _TOML_BYTES = 1_000_000
-REMOVE_LINK = Message("it is a link, and nothing is read or written through it; look at it, then remove it: rm {path}")
 
 
 def read_plain(path: Path, most_bytes: int, *, follow: bool = False) -> bytes:
@@ -47,13 +45,10 @@ def read_plain(path: Path, most_bytes: int, *, follow: bool = False) -> bytes:
 
 
 def _read(file: int, path: Path, most_bytes: int) -> bytes:
-    try:
+    with os.fdopen(file, "rb") as content:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             raise OSError(errno.EINVAL, "it is no file", str(path))
-        with os.fdopen(file, "rb", closefd=False) as content:
-            return content.read(most_bytes + 1)
-    finally:
-        os.close(file)
+        return content.read(most_bytes + 1)
 
 
 def read_whole(path: Path, most_bytes: int, *, follow: bool = False) -> str:
@@ -111,12 +106,14 @@ def linked(path: Path) -> PermissionDenied:
         return PermissionDenied(Message("{place} is in the way: a folder must stand there", place=path))
     real = os.path.realpath(path)
     denied = PermissionDenied(Message("{place} is a link to {path}: a folder must stand there", place=path, path=real))
-    denied.extra_hint = REMOVE_LINK
+    denied.extra_hint = Message(
+        "it is a link, and nothing is read or written through it; look at it, then remove it: rm {path}"
+    )
     denied.values = {**denied.values, "path": shlex.quote(str(path))}
     return denied
 
 
-def open_below(anchor: Path, parts: Sequence[str], *, create: bool) -> int:
+def _open_below(anchor: Path, parts: Sequence[str], *, create: bool) -> int:
     """Return the descriptor of a folder. Links are followed in the anchor, but not below it.
 
     Raise FileNotFoundError if it is missing and `create` is false, PermissionDenied for a link.
@@ -124,10 +121,16 @@ def open_below(anchor: Path, parts: Sequence[str], *, create: bool) -> int:
     handle = os.open(anchor, _PASS if parts else _FOLDER)
     for position, name in enumerate(parts, 1):
         path = anchor.joinpath(*parts[:position])
+        flags = (_FOLDER if position == len(parts) else _PASS) | _NOFOLLOW
         try:
-            below = _open_child(handle, name, (_FOLDER if position == len(parts) else _PASS) | _NOFOLLOW, create=create)
-        except FileNotFoundError:
-            raise FileNotFoundError(2, os.strerror(2), str(path)) from None
+            try:
+                below = os.open(name, flags, dir_fd=handle)
+            except FileNotFoundError:
+                if not create:
+                    raise
+                with suppress(FileExistsError):  # made by another process in the meantime
+                    os.mkdir(name, dir_fd=handle)
+                below = os.open(name, flags, dir_fd=handle)
         except OSError as error:
             if path.is_symlink() or isinstance(error, NotADirectoryError):
                 raise linked(path) from None
@@ -138,21 +141,10 @@ def open_below(anchor: Path, parts: Sequence[str], *, create: bool) -> int:
     return handle
 
 
-def _open_child(handle: int, name: str, flags: int, *, create: bool) -> int:
-    try:
-        return os.open(name, flags, dir_fd=handle)
-    except FileNotFoundError:
-        if not create:
-            raise
-    with suppress(FileExistsError):  # made by another process in the meantime
-        os.mkdir(name, dir_fd=handle)
-    return os.open(name, flags, dir_fd=handle)
-
-
 @contextmanager
 def _open_parent(anchor: Path, parts: Sequence[str], *, create: bool = False) -> Iterator[tuple[int, str]]:
     """Give the descriptor of the folder that holds a file, and the name of the file."""
-    handle = open_below(anchor, parts[:-1], create=create)
+    handle = _open_below(anchor, parts[:-1], create=create)
     try:
         yield handle, parts[-1]
     finally:
@@ -161,7 +153,7 @@ def _open_parent(anchor: Path, parts: Sequence[str], *, create: bool = False) ->
 
 def make_below(anchor: Path, path: Path) -> None:
     """Make a folder below the anchor, with its parents. Raise PermissionDenied if one of them is a link."""
-    os.close(open_below(anchor, path.relative_to(anchor).parts, create=True))
+    os.close(_open_below(anchor, path.relative_to(anchor).parts, create=True))
 
 
 def refuse_links(anchor: Path, path: Path) -> None:
@@ -171,11 +163,6 @@ def refuse_links(anchor: Path, path: Path) -> None:
         place /= part
         if place.is_symlink():
             raise linked(place)
-
-
-def open_resolved(folder: Path, *, create: bool) -> int:
-    """Return the descriptor of a folder whose path was resolved before: a link on it came later, and is refused."""
-    return open_below(Path(folder.anchor), folder.parts[1:], create=create)
 
 
 def make_file(path: Path) -> int | None:
@@ -194,10 +181,7 @@ def make_file(path: Path) -> int | None:
 
 def remove_if_empty(path: Path, inode: int) -> None:
     """Remove the file that `make_file` made, unless somebody wrote to it or replaced it."""
-    with (
-        suppress(OSError, PermissionDenied),
-        _open_parent(Path(path.anchor), path.parts[1:]) as (folder, name),
-    ):
+    with suppress(OSError, PermissionDenied), _open_parent(Path(path.anchor), path.parts[1:]) as (folder, name):
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if stat.S_ISREG(status.st_mode) and status.st_ino == inode and status.st_size == 0:
             os.unlink(name, dir_fd=folder)
@@ -206,24 +190,40 @@ def remove_if_empty(path: Path, inode: int) -> None:
 def read_below(anchor: Path, path: str, most_bytes: int) -> bytes:
     """Like `read_plain`, for a file below the anchor; no link is followed."""
     with _open_parent(anchor, path.split("/")) as (folder, name):
-        file = os.open(name, os.O_RDONLY | _NOFOLLOW | getattr(os, "O_NONBLOCK", 0), dir_fd=folder)
+        file = os.open(name, _READ | _NOFOLLOW, dir_fd=folder)
     return _read(file, anchor / path, most_bytes)
 
 
-def write_below(anchor: Path, path: str, content: bytes) -> None:
-    """Replace a file below the anchor atomically: there is the old one or the new one, never half of it."""
+def write_below(
+    anchor: Path, path: str, content: bytes, *, mode: int = 0o666, exact_mode: int | None = None, replace: bool = True
+) -> bool:
+    """Write a file below the anchor atomically: there is the old one or the new one, never half of it.
+
+    The umask takes bits from `mode`, not from `exact_mode`. Without `replace`, what is there stays, and False is
+    returned.
+    """
     with _open_parent(anchor, path.split("/"), create=True) as (folder, name):
         staged = f".{name}.{os.urandom(8).hex()}"
         try:
-            with os.fdopen(os.open(staged, _MAKE, 0o666, dir_fd=folder), "wb") as file:
+            with os.fdopen(os.open(staged, _MAKE, mode, dir_fd=folder), "wb") as file:
+                if exact_mode is not None:
+                    os.fchmod(file.fileno(), exact_mode)
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
+            if not replace:
+                # A link replaces nothing; only file systems without links leave a moment between look and write.
+                with suppress(OSError):
+                    os.link(staged, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+                    return True
+                with suppress(FileNotFoundError):
+                    os.stat(name, dir_fd=folder, follow_symlinks=False)
+                    return False
             os.replace(staged, name, src_dir_fd=folder, dst_dir_fd=folder)
-        except OSError:
+            return True
+        finally:
             with suppress(OSError):
                 os.unlink(staged, dir_fd=folder)
-            raise
 
 
 def remove_below(anchor: Path, path: str) -> None:

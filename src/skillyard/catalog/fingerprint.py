@@ -14,7 +14,8 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +26,6 @@ from skillyard.core.messages import Message
 MAX_FILES = 20_000
 MAX_BYTES = 2 << 30
 _MAX_DEPTH = 100
-_REPOSITORY = ".git"
 _CHUNK = 1 << 20
 #: How often a folder that changes while it is read is read.
 _ATTEMPTS = 5
@@ -44,7 +44,8 @@ class FolderHashes(NamedTuple):
 
     approved: str
     content: str
-    total_bytes: int = 0
+    #: The digest of each file and link by its path.
+    digests: Mapping[str, str]
 
 
 def fingerprint(folder: Path, *, in_role: bool = False) -> str:
@@ -52,52 +53,37 @@ def fingerprint(folder: Path, *, in_role: bool = False) -> str:
     return hash_folder(folder, in_role=in_role).approved
 
 
-def hash_folder(
-    folder: Path, copy_to: Path | None = None, *, in_role: bool = False, digests: dict[str, str] | None = None
-) -> FolderHashes:
+def hash_folder(folder: Path, copy_to: Path | None = None, *, in_role: bool = False) -> FolderHashes:
     """Hash a folder, and copy exactly the hashed bytes to `copy_to`, which must not exist yet.
 
-    `digests` receives the digest of each path. Raise PermissionDenied for what cannot be
-    read and FolderChanging if the folder keeps changing.
+    Raise PermissionDenied for what cannot be read and FolderChanging if the folder keeps changing.
     """
-    for attempt in range(1, _ATTEMPTS + 1):
+    for _ in range(_ATTEMPTS):
         try:
-            return _FolderHasher(folder, copy_to, digests, in_role=in_role).read()
+            return _FolderHasher(folder, copy_to, in_role=in_role).read()
         except PermissionError as error:
-            name = error.filename
-            unread = Message("{filename}: it cannot be read, so nothing can be granted to it", filename=name)
+            unread = Message("{filename}: it cannot be read, so nothing can be granted to it", filename=error.filename)
             raise PermissionDenied(unread) from None
         except OSError as error:
             if error.errno not in _MOVED:
                 raise
-            if attempt == _ATTEMPTS or not folder.is_dir():
-                raise FolderChanging(Message("{folder} changed while it was read", folder=folder)) from None
-        if digests is not None:
-            digests.clear()
+            if not folder.is_dir():
+                break
         if copy_to is not None:
             from shutil import rmtree  # noqa: PLC0415  (only for a folder that changes right now)
 
             rmtree(copy_to, ignore_errors=True)
-    raise AssertionError("the last attempt returns or raises")
-
-
-def read_digests(folder: Path) -> tuple[str, dict[str, str]]:
-    """Return the fingerprint and the digest of each file and link by its path, both from one reading."""
-    digests: dict[str, str] = {}
-    return hash_folder(folder, digests=digests).approved, digests
+    raise FolderChanging(Message("{folder} changed while it was read", folder=folder))
 
 
 class _FolderHasher:
-    """Hashes a folder in one pass."""
-
-    def __init__(self, folder: Path, copy_to: Path | None, digests: dict[str, str] | None, *, in_role: bool) -> None:
+    def __init__(self, folder: Path, copy_to: Path | None, *, in_role: bool) -> None:
         import hashlib  # noqa: PLC0415  (most runs have no grant to check)
 
-        self._blake = hashlib.blake2b
         self._folder, self._target, self._in_role = folder, copy_to, in_role
-        self._approved = self._blake(digest_size=20)
-        self._content = self._blake(digest_size=20)
-        self._digests = digests
+        self._blake = partial(hashlib.blake2b, digest_size=20)
+        self._approved, self._content = self._blake(), self._blake()
+        self._digests: dict[str, str] = {}
         self._count = self._bytes = 0
 
     def read(self) -> FolderHashes:
@@ -107,7 +93,7 @@ class _FolderHasher:
         finally:
             os.close(top)
         content = self._content.hexdigest()
-        return FolderHashes(self._approved.hexdigest() if self._in_role else content, content, self._bytes)
+        return FolderHashes(self._approved.hexdigest() if self._in_role else content, content, self._digests)
 
     def _enter(self, folder: int, inner: str, depth: int) -> bool:
         """Read an open folder, sorted by name. Return False if nothing in it counts."""
@@ -121,10 +107,9 @@ class _FolderHasher:
         return any(counted)
 
     def _is_left_out(self, name: str) -> bool:
-        lower = name.lower()
-        if lower == _REPOSITORY:
-            return True
-        return self._in_role and (lower in _CACHES or lower.endswith(_EDITOR_ENDINGS) or lower.startswith((".#", "#")))
+        name = name.lower()
+        is_temporary = name in _CACHES or name.endswith(_EDITOR_ENDINGS) or name.startswith((".#", "#"))
+        return name == ".git" or (self._in_role and is_temporary)
 
     def _take(self, folder: int, name: str, path: str, depth: int) -> bool:
         """Return False for pipes, sockets and devices: they are not part of a copy, so no run sees them."""
@@ -137,9 +122,8 @@ class _FolderHasher:
         self._count += 1
         if self._count > MAX_FILES:
             about = {"folder": self._folder, "max_files": MAX_FILES}
-            raise InvalidArgs(
-                Message("{folder} holds more than {max_files} files: nothing can be granted to it", **about)
-            )
+            many = Message("{folder} holds more than {max_files} files: nothing can be granted to it", **about)
+            raise InvalidArgs(many)
         if stat.S_ISLNK(mode):
             leads_to = os.readlink(os.fsencode(name), dir_fd=folder)
             self._add(path, b"link", leads_to)
@@ -154,7 +138,7 @@ class _FolderHasher:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.ENXIO, "it became something else")
-        digest = self._blake(digest_size=20)
+        digest = self._blake()
         target = f"{self._target}/{path}" if self._target else ""
         is_program = bool(status.st_mode & 0o111)
         copy = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600) if target else -1
@@ -177,8 +161,7 @@ class _FolderHasher:
         finally:
             if copy >= 0:
                 os.close(copy)
-        kind = b"program" if is_program else b"file"
-        self._add(path, kind, digest.digest(), is_code=is_code)
+        self._add(path, b"program" if is_program else b"file", digest.digest(), is_code=is_code)
 
     def _add(self, path: str, kind: bytes, content: bytes, *, is_code: bool = True) -> None:
         name = path.rpartition("/")[2].lower()
@@ -188,8 +171,7 @@ class _FolderHasher:
             for digest in counted:
                 digest.update(len(part).to_bytes(8, "big"))
                 digest.update(part)
-        if self._digests is not None:
-            self._digests[path] = f"{kind.decode()}:{content.hex()}"
+        self._digests[path] = f"{kind.decode()}:{content.hex()}"
 
 
 @contextlib.contextmanager

@@ -6,24 +6,17 @@ run in part: a workflow that stops in the middle because of a typing mistake has
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from skillyard.catalog.files import read_plain
-from skillyard.catalog.findings import Position, Rule
+from skillyard.catalog.findings import KeyPath, Position, make_finding
 from skillyard.catalog.frontmatter import locate, read_block
 from skillyard.catalog.references import Reference, is_word, nearest, references
-from skillyard.catalog.schema_check import (
-    MAX_PROBLEMS,
-    KeyPath,
-    SchemaProblem,
-    as_findings,
-    expected,
-    problems,
-    read_schema,
-)
+from skillyard.catalog.schema_check import MAX_PROBLEMS, SchemaProblem, as_findings, expected, problems, read_schema
 from skillyard.catalog.skill_text import decode
 from skillyard.core.messages import Message
 from skillyard.core.skill import Finding, Severity
@@ -31,7 +24,8 @@ from skillyard.core.values import NOTHING, Json
 
 WORKFLOW_FILE = "workflow.yaml"
 FOLDER = "workflows"
-SCHEMA_FILE = Path(__file__).parent / "workflow.schema.json"
+SCHEMA_FILE = Path(__file__).with_name("workflow.schema.json")
+workflow_schema = partial(read_schema, SCHEMA_FILE)
 MAX_BYTES = 1_000_000
 MAX_STEPS = 1000
 #: Names that a step cannot have, because references use them.
@@ -86,12 +80,8 @@ class WorkflowFile(NamedTuple):
 
     def with_problems(self, found: Sequence[SchemaProblem]) -> "WorkflowFile":
         """Return the workflow with more findings, in the order of the file."""
-        findings = (*self.findings, *as_findings(found, self.positions, Rule.FLOW_VALUE, Rule.FLOW_KEY))
+        findings = (*self.findings, *as_findings(found, self.positions, "flow"))
         return self._replace(findings=tuple(sorted(findings, key=lambda finding: (finding.line, finding.column))))
-
-
-def workflow_schema() -> dict[str, Any]:
-    return read_schema(SCHEMA_FILE.name)
 
 
 def list_workflows(root: Path) -> tuple[WorkflowFile, ...]:
@@ -105,21 +95,19 @@ def read_workflow(path: Path) -> WorkflowFile:
     """Return a workflow from its file or its folder. Never raises: the findings say what is wrong."""
     file = path / WORKFLOW_FILE if path.is_dir() else path
     try:
-        content = read_plain(file, MAX_BYTES)
+        return parse_workflow(read_plain(file, MAX_BYTES), file)
     except OSError as error:
-        return WorkflowFile(_name_of(file), file, findings=(Rule.FLOW_UNREADABLE.at(reason=str(error.strerror)),))
-    return parse_workflow(content, file)
+        return _unreadable(file, make_finding("flow-unreadable", reason=str(error.strerror)))
 
 
 def parse_workflow(content: bytes, path: Path) -> WorkflowFile:
-    empty = WorkflowFile(_name_of(path), path)
     if len(content) > MAX_BYTES:
         reason = Message("it has more than {max_bytes} bytes", max_bytes=MAX_BYTES)
-        return empty._replace(findings=(Rule.FLOW_UNREADABLE.at(reason=reason),))
+        return _unreadable(path, make_finding("flow-unreadable", reason=reason))
     text = decode(content).text
     block = read_block(text)
     if block.failed:
-        return empty._replace(findings=tuple(block.findings))
+        return _unreadable(path, *block.findings)
     fields, positions = block.fields, locate(text)
     wrong = list(problems(fields, workflow_schema()))
     bad = {problem.path for problem in wrong if problem.severity is Severity.ERROR}
@@ -131,15 +119,19 @@ def parse_workflow(content: bytes, path: Path) -> WorkflowFile:
     wrong += islice((*_input_problems(inputs), *_id_problems(steps), *_reference_problems(steps, inputs)), MAX_PROBLEMS)
     name = fields.get("name")
     return WorkflowFile(
-        name=name if isinstance(name, str) and name and ("name",) not in bad else empty.name,
+        name=name if isinstance(name, str) and name and ("name",) not in bad else _name_of(path),
         path=path,
         description=str(fields.get("description") or ""),
         inputs=inputs,
         steps=steps,
-        findings=(*block.findings, *as_findings(wrong, positions, Rule.FLOW_VALUE, Rule.FLOW_KEY)),
+        findings=(*block.findings, *as_findings(wrong, positions, "flow")),
         digest=hashlib.blake2b(content, digest_size=20).hexdigest(),
         positions=positions,
     )
+
+
+def _unreadable(path: Path, *findings: Finding) -> WorkflowFile:
+    return WorkflowFile(_name_of(path), path, findings=findings)
 
 
 def _name_of(path: Path) -> str:
@@ -148,40 +140,33 @@ def _name_of(path: Path) -> str:
 
 def _inputs(fields: Mapping[str, Json], bad: set[KeyPath]) -> Iterator[WorkflowInput]:
     given = fields.get("inputs")
-    for name, says in (given if isinstance(given, Mapping) else NOTHING).items():
-        said: Mapping[str, Json] = says if isinstance(says, Mapping) else NOTHING
-        kind = said.get("type")
-        yield WorkflowInput(
-            name=name,
-            type=kind if isinstance(kind, str) and ("inputs", name, "type") not in bad else "string",
-            default=said.get("default"),
-            required=said.get("default") is None,
-            description=str(said.get("description") or ""),
-        )
+    for name, item in given.items() if isinstance(given, Mapping) else ():
+        spec: Mapping[str, Json] = item if isinstance(item, Mapping) else NOTHING
+        kind, default = spec.get("type"), spec.get("default")
+        kind = kind if isinstance(kind, str) and ("inputs", name, "type") not in bad else "string"
+        yield WorkflowInput(name, kind, default, default is None, str(spec.get("description") or ""))
 
 
 def _steps(fields: Mapping[str, Json], bad: set[KeyPath]) -> Iterator[WorkflowStep]:
     """Return the steps that can be read; the schema check reported the others."""
     listed = fields.get("steps")
     for position, item in enumerate(islice(listed, MAX_STEPS) if isinstance(listed, list) else ()):
-        if not isinstance(item, Mapping):
-            continue
-        said: dict[str, Any] = {key: value for key, value in item.items() if ("steps", position, key) not in bad}
-        skill = said.get("skill")
-        if not isinstance(skill, str):
+        given = item.items() if isinstance(item, Mapping) else ()
+        spec: dict[str, Any] = {key: value for key, value in given if ("steps", position, key) not in bad}
+        if not isinstance(skill := spec.get("skill"), str):
             continue
         skill = skill.removeprefix("@")
         yield WorkflowStep(
-            id=said.get("id") or skill.rpartition("/")[2],
+            id=spec.get("id") or skill.rpartition("/")[2],
             skill=skill,
-            action=said.get("action") or "",
-            params=said.get("params") or {},
-            args=tuple(said.get("args") or ()),
-            for_each=said.get("for_each"),
-            at_once=int(said.get("at_once", 1)),
-            retries=int(said.get("retries", 0)),
-            timeout_seconds=float(said["timeout"]) if "timeout" in said else None,
-            goes_on=said.get("on_failure") == "continue",
+            action=spec.get("action") or "",
+            params=spec.get("params") or {},
+            args=tuple(spec.get("args") or ()),
+            for_each=spec.get("for_each"),
+            at_once=int(spec.get("at_once", 1)),
+            retries=int(spec.get("retries", 0)),
+            timeout_seconds=float(spec["timeout"]) if "timeout" in spec else None,
+            goes_on=spec.get("on_failure") == "continue",
             at=position,
         )
 
@@ -189,8 +174,8 @@ def _steps(fields: Mapping[str, Json], bad: set[KeyPath]) -> Iterator[WorkflowSt
 def _input_problems(inputs: Sequence[WorkflowInput]) -> Iterator[SchemaProblem]:
     for name, kind, default, *_ in inputs:
         if not is_word(name):
-            message = Message("is no name that a reference can have")
-            yield SchemaProblem(("inputs", name), message, Message("use a word"))
+            wrong = Message("is no name that a reference can have")
+            yield SchemaProblem(("inputs", name), wrong, Message("use a word"))
         if default is not None and not is_of_type(default, kind):
             message = Message("should be {wanted}, as `type` says", wanted=expected({"type": kind}))
             yield SchemaProblem(("inputs", name, "default"), message)

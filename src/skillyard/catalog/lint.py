@@ -2,32 +2,19 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import islice
 
-from skillyard.catalog.findings import START, Position, Rule, position_in
-from skillyard.catalog.manifest import Reading
-from skillyard.catalog.skill_fields import describe_type
+from skillyard.catalog.findings import START, make_finding, position_in
+from skillyard.catalog.frontmatter import FIELDS
+from skillyard.catalog.manifest import Reading, describe_type
 from skillyard.catalog.skill_text import decode
 from skillyard.core.messages import Message
 from skillyard.core.skill import Finding, Skill
-from skillyard.core.values import Json
 
-STANDARD_FIELDS = frozenset({"name", "description", "license", "compatibility", "metadata", "allowed-tools"})
-#: Fields that only Claude Code knows (its reference of SKILL.md frontmatter).
-CLAUDE_FIELDS = frozenset(
-    (
-        *("when_to_use", "argument-hint", "arguments", "disable-model-invocation", "user-invocable"),
-        *("disallowed-tools", "model", "effort", "context", "agent", "hooks", "paths", "shell"),
-    )
-)
-#: Fields that we know on top.
-OWN_FIELDS = frozenset(
-    (
-        *("title", "tags", "triggers", "keywords", "version", "command", "entry", "protocol", "actions"),
-        *("params", "parameters", "required_params", "timeout", "timeout_seconds"),
-    )
-)
 MAX_COMPATIBILITY = 500
 MAX_BODY_LINES = 500
+#: 95 of 100 public skills have at most so many characters in name and description.
+USUAL_COST = 600
 #: Further ones are not reported.
 MAX_PORTABILITY = 50
 
@@ -45,12 +32,6 @@ _PORTABLE = re.compile(
     r"|(?P<file>(?:^|(?<=\s))@(?:\.{0,2}/|~/)?[\w-]+(?:/[\w.-]+)*\.(?:md|txt|json|ya?ml|py|sh|toml)\b)",
     re.MULTILINE,
 )
-_PORTABLE_RULES = {
-    "arguments": Rule.PORTABLE_ARGUMENTS,
-    "injection": Rule.PORTABLE_INJECTION,
-    "variable": Rule.PORTABLE_VARIABLE,
-    "file": Rule.PORTABLE_FILE,
-}
 #: What a field should be; fields that may be anything are not here.
 _WANTED = {
     **dict.fromkeys(("title", "license", "compatibility", "version", "model", "context", "agent", "effort"), "text"),
@@ -67,7 +48,7 @@ def lint(reading: Reading) -> Reading:
     if reading.skill is None:
         return reading
     # A scan does not decode the body below a frontmatter that is fine.
-    encoding = decode(reading.source).findings if isinstance(reading.source, bytes) else ()
+    encoding = decode(reading.fence.source).findings if isinstance(reading.fence.source, bytes) else ()
     more = (*encoding, *_fields(reading, reading.skill), *_texts(reading, reading.skill), *_body(reading))
     findings = tuple(sorted((*reading.findings, *more), key=lambda found: (found.line, found.column)))
     return reading._replace(findings=findings, skill=reading.skill._replace(findings=findings))
@@ -76,58 +57,51 @@ def lint(reading: Reading) -> Reading:
 def _fields(reading: Reading, skill: Skill) -> Iterator[Finding]:
     for field, value in skill.fields.items():
         position = reading.positions.get(field, START)
-        wanted = _WANTED.get(field)
-        if wanted and value is not None and describe_type(value) not in wanted:
-            yield Rule.FIELD_TYPE.at(*position, field=field, shape=describe_type(value), wanted=wanted)
-        if field in CLAUDE_FIELDS:
-            yield Rule.FIELD_EXTENSION.at(*position, field=field, agents="Claude Code")
-        elif field in OWN_FIELDS:
-            yield Rule.FIELD_EXTENSION.at(*position, field=field, agents=Message("Skillyard and a few others"))
-        elif field not in STANDARD_FIELDS:
-            yield Rule.FIELD_UNKNOWN.at(*position, field=field)
-    for field in ("compatibility", "allowed-tools", "metadata"):
-        yield from _standard_field(field, skill.fields.get(field), reading.positions.get(field, START))
-
-
-def _standard_field(field: str, value: Json, position: Position) -> Iterator[Finding]:
-    if field == "compatibility" and isinstance(value, str) and len(value) > MAX_COMPATIBILITY:
-        yield Rule.COMPATIBILITY_TOO_LONG.at(*position, count=len(value), limit=MAX_COMPATIBILITY)
-    elif field == "allowed-tools" and isinstance(value, list):
-        yield Rule.TOOLS_LIST.at(*position)
-    elif field == "metadata" and isinstance(value, Mapping):
-        yield from (Rule.METADATA_VALUES.at(*position, field=key) for key in value if not isinstance(value[key], str))
+        wanted, shape = _WANTED.get(field), describe_type(value)
+        if wanted and shape not in wanted:
+            yield make_finding("field-type", *position, field=field, shape=shape, wanted=wanted)
+        if field in FIELDS["claude"]:  # its reference of SKILL.md frontmatter
+            yield make_finding("field-extension", *position, field=field, agents="Claude Code")
+        elif field in FIELDS["own"]:
+            yield make_finding("field-extension", *position, field=field, agents=Message("Skillyard and a few others"))
+        elif field not in FIELDS["standard"]:
+            yield make_finding("field-unknown", *position, field=field)
+    about, tools, metadata = (skill.fields.get(field) for field in ("compatibility", "allowed-tools", "metadata"))
+    if isinstance(about, str) and len(about) > MAX_COMPATIBILITY:
+        position = reading.positions.get("compatibility", START)
+        yield make_finding("compatibility-too-long", *position, count=len(about), limit=MAX_COMPATIBILITY)
+    if isinstance(tools, list):
+        yield make_finding("tools-list", *reading.positions.get("allowed-tools", START))
+    for key, value in metadata.items() if isinstance(metadata, Mapping) else ():
+        if not isinstance(value, str):
+            yield make_finding("metadata-values", *reading.positions.get("metadata", START), field=key)
 
 
 def _texts(reading: Reading, skill: Skill) -> Iterator[Finding]:
     """Check what a model sees of the skill before it is loaded, and what nobody sees."""
     position = reading.positions.get("description", START)
     if tag := _XML.search(skill.description):
-        yield Rule.DESCRIPTION_XML.at(*position, shown=tag[0])
-    yield Rule.CATALOG_COST.at(*position, count=len(skill.name) + len(skill.description))
+        yield make_finding("description-xml", *position, shown=tag[0])
+    if (count := len(skill.name) + len(skill.description)) > USUAL_COST:
+        yield make_finding("catalog-cost", *position, count=count, limit=USUAL_COST)
     if hidden := _HIDDEN.search(reading.text):
-        yield Rule.HIDDEN_CHARACTERS.at(*position_in(reading.text, hidden.start()), shown=f"U+{ord(hidden[0]):04X}")
+        position = position_in(reading.text, hidden.start())
+        yield make_finding("hidden-characters", *position, shown=f"U+{ord(hidden[0]):04X}")
 
 
 def _body(reading: Reading) -> Iterator[Finding]:
-    body = reading.body
+    body, line = reading.body, reading.fence.body_line
     if not body.strip():
-        yield Rule.BODY_EMPTY.at(reading.body_line)
+        yield make_finding("body-empty", line)
         return
     count = body.rstrip("\n").count("\n") + 1
     if count > MAX_BODY_LINES:
-        yield Rule.BODY_LONG.at(reading.body_line, count=count, limit=MAX_BODY_LINES)
+        yield make_finding("body-long", line, count=count, limit=MAX_BODY_LINES)
     if conflict := _CONFLICT.search(body):
-        yield Rule.MERGE_CONFLICT.at(*position_in(body, conflict.start(), reading.body_line))
-    yield from _portability(body, reading.body_line)
-
-
-def _portability(body: str, line: int) -> Iterator[Finding]:
-    """Report each thing once, where it is first: a text that uses $1 ten times has one problem."""
-    said: set[str] = set()
+        yield make_finding("merge-conflict", *position_in(body, conflict.start(), line))
+    # Each thing once, where it is first: a text that uses $1 ten times has one problem.
+    firsts: dict[str, re.Match[str]] = {}
     for found in _PORTABLE.finditer(body):
-        if len(said) == MAX_PORTABILITY:
-            return
-        if found[0] not in said:
-            said.add(found[0])
-            rule = _PORTABLE_RULES[str(found.lastgroup)]
-            yield rule.at(*position_in(body, found.start(), line), shown=found[0])
+        firsts.setdefault(found[0], found)
+    for found in islice(firsts.values(), MAX_PORTABILITY):
+        yield make_finding(f"portable-{found.lastgroup}", *position_in(body, found.start(), line), shown=found[0])

@@ -48,27 +48,22 @@ def parse(text: str) -> tuple[str | Reference, ...]:
     for found in _OPENING.finditer(text):
         pieces.append(text[end : found.start()])
         end = found.end()
-        pieces.append("${" if found[1] is None else _reference(found))
+        if found[1] is None:
+            pieces.append("${")
+            continue
+        shown, whole = found[0][:_SHOWN], _WHOLE.fullmatch(found[1])
+        if not found[2]:
+            raise ValueError(Message("`{found}` has no closing brace; write `$${{` for a plain `${{`", found=shown))
+        if whole is None:
+            wrong = Message(
+                "`{found}` is no reference; "
+                "write `${{step.data.key}}`, `${{inputs.name}}`, `${{item}}` or `${{index}}`",
+                found=shown,
+            )
+            raise ValueError(wrong)
+        path = (part[1] if part[1] is not None else int(part[2]) for part in _PART.finditer(whole[2]))
+        pieces.append(Reference(whole[1], tuple(path)))
     return tuple(piece for piece in (*pieces, text[end:]) if piece)
-
-
-def _reference(found: re.Match[str]) -> Reference:
-    shown, whole = found[0][:_SHOWN], _WHOLE.fullmatch(found[1])
-    if not found[2]:
-        raise ValueError(Message("`{found}` has no closing brace; write `$${{` for a plain `${{`", found=shown))
-    if whole is None:
-        told = Message(
-            "`{found}` is no reference; write `${{step.data.key}}`, `${{inputs.name}}`, `${{item}}` or `${{index}}`",
-            found=shown,
-        )
-        raise ValueError(told)
-    path = (part[1] if part[1] is not None else int(part[2]) for part in _PART.finditer(whole[2]))
-    return Reference(whole[1], tuple(path))
-
-
-def escape(text: str) -> str:
-    """Return the template that gives exactly this text."""
-    return text.replace("${", "$${")
 
 
 def references(value: Json) -> Iterator[tuple[tuple[str | int, ...], Reference | ValueError]]:

@@ -1,7 +1,6 @@
 """The folders and files of a project: where skills are looked for, in the order that decides between equal names."""
 
 from collections.abc import Iterable
-from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,16 +11,12 @@ USER_FOLDERS = (".claude/skills", ".agents/skills")
 ROLES_FOLDER = "agents"
 
 
-class Scope(StrEnum):
-    PROJECT = "project"
-    USER = "user"
-
-
 class SkillRoot(NamedTuple):
     """A folder of skills. The root with the lowest rank wins a name."""
 
     path: Path
-    scope: Scope
+    #: Part of the project, not of the user's home.
+    in_project: bool
     rank: int
     #: The path for people: relative to the project or to the home folder.
     label: str
@@ -33,14 +28,14 @@ def list_roots(
     project: Path | None, user_home: Path, own_home: Path, more: Iterable[Path] = ()
 ) -> tuple[SkillRoot, ...]:
     """Return the project's roots, then the user's, then our own: the nearest to the work wins."""
-    found: list[tuple[Path, Scope, str, bool]] = []
-    if project is not None:
-        found += [(project / name, Scope.PROJECT, name, False) for name in PROJECT_FOLDERS]
-        found.append((project / ROLES_FOLDER, Scope.PROJECT, ROLES_FOLDER, True))
-    found += [(path, Scope.USER, str(path), False) for path in more]
-    found += [(user_home / name, Scope.USER, f"~/{name}", False) for name in USER_FOLDERS]
-    found.append((own_home / "skills", Scope.USER, "skillyard home", False))
-    return tuple(SkillRoot(path, scope, rank, label, roles) for rank, (path, scope, label, roles) in enumerate(found))
+    own = [(project / name, name) for name in (*PROJECT_FOLDERS, ROLES_FOLDER)] if project else []
+    others = [(path, str(path)) for path in more]
+    others += [(user_home / name, f"~/{name}") for name in USER_FOLDERS]
+    others.append((own_home / "skills", "skillyard home"))
+    return tuple(
+        SkillRoot(path, rank < len(own), rank, label, roles=rank < len(own) and label == ROLES_FOLDER)
+        for rank, (path, label) in enumerate((*own, *others))
+    )
 
 
 def find_project(start: Path, user_home: Path) -> Path | None:

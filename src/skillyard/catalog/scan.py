@@ -6,8 +6,8 @@ A folder that did not change is not listed again, and a file that did not change
 import gc
 import os
 import time
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -23,7 +23,6 @@ _RACY_NANOSECONDS = 100_000_000
 _BATCH = 500
 #: With fewer files, starting other processes costs more than it saves.
 _MIN_FILES_FOR_POOL = 1500
-_POOL_CHUNK = 100
 
 #: Called with how many of how many changed files were read.
 Progress = Callable[[int, int], None]
@@ -59,12 +58,14 @@ def scan(index: Index, root: SkillRoot, progress: Progress | None = None) -> Cha
         found = FoundFiles({file: stamp for file in files if (stamp := stamp_of(file))}, {}, [])
     else:
         found = find_skill_files(root.path, known_folders, known, now_ns)
-    left_out = tuple(found.left_out)
-    if known == found.skills and all(
-        path in known_folders and known_folders[path].stamp == folder.stamp for path, folder in found.folders.items()
-    ):
-        return Changes(left_out=left_out)
-    with index.writing(), _without_garbage_collection():
+    stamps_of_known = {path: folder.stamp for path, folder in known_folders.items()}
+    if known == found.skills and all(stamps_of_known.get(path) == at.stamp for path, at in found.folders.items()):
+        return Changes(left_out=tuple(found.left_out))
+    # Reading makes many small objects and no cycles: looking for cycles would take a third of the time.
+    switch_back = gc.enable if gc.isenabled() else gc.disable
+    with index.writing(), ExitStack() as stack:
+        gc.disable()
+        stack.callback(switch_back)
         # Asked again under the lock: another process may just have done the same work.
         known, known_digests = index.known_files(name), index.digests(name)
         changed = [file for file, stamp in found.skills.items() if known.get(file) != stamp]
@@ -74,25 +75,13 @@ def scan(index: Index, root: SkillRoot, progress: Progress | None = None) -> Cha
         stamps = {file: found.skills[file] for file in changed}
         stamps = {file: stamp if is_settled(stamp, now_ns) else (-1, -1, -1, -1) for file, stamp in stamps.items()}
         digests = _read_into(index, root, stamps, progress)
-        settled = {path: folder for path, folder in found.folders.items() if is_settled(folder.stamp, now_ns)}
-        index.put_folders(name, settled)
+        index.put_folders(name, {path: at for path, at in found.folders.items() if is_settled(at.stamp, now_ns)})
     return Changes(
         added=tuple(file for file in changed if file not in known),
         updated=tuple(file for file in changed if file in known and known_digests[file] != digests[file]),
         removed=tuple(gone),
-        left_out=left_out,
+        left_out=tuple(found.left_out),
     )
-
-
-@contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Reading makes many small objects and no cycles: looking for cycles would take a third of the time."""
-    switch_back = gc.enable if gc.isenabled() else gc.disable
-    gc.disable()
-    try:
-        yield
-    finally:
-        switch_back()
 
 
 def stamp_of(path: str) -> Stamp | None:
@@ -109,9 +98,7 @@ def is_settled(stamp: Stamp, now_ns: int) -> bool:
     return now_ns - max(stamp[0], stamp[1]) > _RACY_NANOSECONDS
 
 
-def find_skill_files(
-    root: Path, folders: Mapping[str, ScannedFolder], files: Container[str], now_ns: int
-) -> FoundFiles:
+def find_skill_files(root: Path, known: Mapping[str, ScannedFolder], files: Container[str], now_ns: int) -> FoundFiles:
     """Walk below `root`, with the folders and files of the last scan.
 
     A folder whose stamp is known and settled is not listed again, and neither is the folder of a known skill file:
@@ -125,7 +112,7 @@ def find_skill_files(
         if skill_file in files and (stamp := stamp_of(skill_file)):
             found.skills[skill_file] = stamp
             continue
-        folder = _read_folder(path, above, folders.get(path), now_ns)
+        folder = _read_folder(path, above, known.get(path), now_ns)
         if folder is None:
             continue
         if len(found.skills) >= MAX_SKILLS or (len(above) >= MAX_DEPTH and folder.children):
@@ -152,42 +139,36 @@ def _read_folder(path: str, above: tuple[int, ...], known: ScannedFolder | None,
     # SKILL.md as the standard spells it, else in another case; the root itself is no skill.
     named = [entry for entry in entries if above and entry.name.lower() == SKILL_FILE.lower()]
     if named:
-        return ScannedFolder(stamp, next((entry for entry in named if entry.name == SKILL_FILE), named[0]).path)
-    return ScannedFolder(stamp, children=tuple(sorted(_child_folders(entries), reverse=True)))
-
-
-def _child_folders(entries: list[os.DirEntry[str]]) -> Iterator[str]:
+        return ScannedFolder(stamp, max(named, key=lambda entry: entry.name == SKILL_FILE).path)
+    children: list[str] = []
     for entry in entries:
-        if entry.name in IGNORED or entry.name.startswith("._") or not is_utf8(entry.name):
-            continue
-        try:
-            if entry.is_dir():
-                yield entry.name
-        except OSError:
-            continue
+        with suppress(OSError):
+            if entry.name not in IGNORED and not entry.name.startswith("._") and is_utf8(entry.name) and entry.is_dir():
+                children.append(entry.name)
+    return ScannedFolder(stamp, children=tuple(sorted(children, reverse=True)))
 
 
 def _read_into(index: Index, root: SkillRoot, stamps: Mapping[str, Stamp], progress: Progress | None) -> dict[str, str]:
-    """Read the files into the index. Return the digest of each."""
+    """Read the files into the index, in their order. Return the digest of each."""
     digests: dict[str, str] = {}
     rows: list[IndexRow] = []
-    for file, digest, more in _read_all([(root, file, stamp) for file, stamp in stamps.items()]):
-        digests[file] = digest
-        rows += more
-        if progress:
-            progress(len(digests), len(stamps))
-        if len(rows) >= _BATCH:
-            index.add(rows)
-            rows = []
+    with ExitStack() as stack:
+        for file, digest, more in _map_files([(root, *item) for item in stamps.items()], stack):
+            digests[file] = digest
+            rows += more
+            if progress:
+                progress(len(digests), len(stamps))
+            if len(rows) >= _BATCH:
+                index.add(rows)
+                rows = []
     index.add(rows)
     return digests
 
 
-def _read_all(files: Sequence[_FileToRead]) -> Iterator[_ReadFile]:
-    """Read each file, in this order; on all cores if there are thousands."""
+def _map_files(files: Sequence[_FileToRead], stack: ExitStack) -> Iterable[_ReadFile]:
+    """Read each file; on all cores if there are thousands."""
     if len(files) < _MIN_FILES_FOR_POOL:
-        yield from map(_read_file, files)
-        return
+        return map(_read_file, files)
     import multiprocessing  # noqa: PLC0415  (only a first scan of thousands needs it)
     import threading  # noqa: PLC0415
 
@@ -196,10 +177,9 @@ def _read_all(files: Sequence[_FileToRead]) -> Iterator[_ReadFile]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     # A process with threads must not fork: a lock that another thread holds would stay locked for ever.
     if cores < 2 or threading.active_count() > 1:
-        yield from map(_read_file, files)
-        return
-    with multiprocessing.get_context("fork").Pool(min(cores, 8)) as pool:
-        yield from pool.imap(_read_file, files, chunksize=_POOL_CHUNK)
+        return map(_read_file, files)
+    pool = stack.enter_context(multiprocessing.get_context("fork").Pool(min(cores, 8)))
+    return pool.imap(_read_file, files, chunksize=100)
 
 
 def _read_file(wanted: _FileToRead) -> _ReadFile:

@@ -13,27 +13,18 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, NamedTuple, TypeAlias
 
-from skillyard.catalog.findings import START, Position, Rule, one_line
+from skillyard.catalog.findings import START, KeyPath, Position, make_finding, one_line
 from skillyard.catalog.references import nearest
 from skillyard.core.messages import Message
 from skillyard.core.skill import Finding, Severity
 from skillyard.core.values import Json
 
-KeyPath: TypeAlias = tuple[str | int, ...]
 Schema: TypeAlias = Mapping[str, Any]
 
 #: Longer keys are cut before they are compared and shown.
 _LONGEST_KEY = 64
 #: Further problems of a file are not reported.
 MAX_PROBLEMS = 100
-#: The keywords that are checked. Our schemas use no others; a test holds it.
-KEYWORDS = frozenset(
-    {
-        *("$schema", "title", "description", "definitions", "patternErrorMessage"),
-        *("$ref", "type", "enum", "properties", "additionalProperties", "required", "items", "minItems"),
-        *("pattern", "minLength", "minimum", "maximum", "exclusiveMinimum", "allOf", "oneOf", "dependencies"),
-    }
-)
 _NAMES = {
     "object": Message("a mapping"),
     "array": Message("a list"),
@@ -42,6 +33,7 @@ _NAMES = {
     "number": Message("a number"),
     "boolean": Message("true or false"),
 }
+_LIMITS = ("exclusiveMinimum", "minimum", "maximum")
 _CLASSES = {"null": NoneType, "boolean": bool, "string": str, "object": Mapping, "array": list | tuple}
 
 
@@ -61,9 +53,8 @@ class SchemaProblem(NamedTuple):
 
 
 @cache
-def read_schema(name: str) -> dict[str, Any]:
-    """Return a schema of this folder."""
-    schema: dict[str, Any] = json.loads((Path(__file__).parent / name).read_text("utf-8"))
+def read_schema(file: Path) -> dict[str, Any]:
+    schema: dict[str, Any] = json.loads(file.read_text("utf-8"))
     return schema
 
 
@@ -72,17 +63,15 @@ def problems(value: Json, schema: Schema) -> Iterator[SchemaProblem]:
     return islice(_check(value, schema, (), schema.get("definitions", {})), MAX_PROBLEMS)
 
 
-def as_findings(
-    found: Sequence[SchemaProblem], positions: Mapping[KeyPath, Position], error: Rule, unknown: Rule
-) -> Iterator[Finding]:
-    """Return each problem as a finding at its key, or at the nearest key above it."""
+def as_findings(found: Sequence[SchemaProblem], positions: Mapping[KeyPath, Position], kind: str) -> Iterator[Finding]:
+    """Return each problem of a `role` or `flow` as a finding at its key, or at the nearest key above it."""
     for problem in found:
         path = problem.path
         while path and path not in positions:
             path = path[:-1]
-        finding = (error if problem.severity is Severity.ERROR else unknown).at(*positions.get(path, START))
+        code = f"{kind}-value" if problem.severity is Severity.ERROR else f"{kind}-key"
         message = one_line(Message("`{place}` {reason}", place=problem.shown, reason=problem.message))
-        yield finding._replace(message=message, advice=problem.advice)
+        yield make_finding(code, *positions.get(path, START))._replace(message=message, advice=problem.advice)
 
 
 def _check(value: Json, schema: Schema, path: KeyPath, definitions: Schema) -> Iterator[SchemaProblem]:
@@ -91,7 +80,7 @@ def _check(value: Json, schema: Schema, path: KeyPath, definitions: Schema) -> I
     if not _fits(value, schema):
         message = Message("is {value}; it should be {schema}", value=_describe(value), schema=expected(schema))
     elif isinstance(value, Mapping):
-        yield from _check_mapping(value, schema, path, definitions)
+        yield from _check_keys(value, schema, path, definitions)
     elif isinstance(value, str):
         message = _find_text_problem(value, schema)
     elif isinstance(value, Sequence):
@@ -113,22 +102,27 @@ def _resolve_ref(schema: Schema, definitions: Schema) -> Schema:
 
 def _fits(value: Json, schema: Schema) -> bool:
     """Whether it has the type, is one of the values, and lies between the limits."""
-    types = schema.get("type")
-    if types and not any(_is_a(value, name) for name in ([types] if isinstance(types, str) else types)):
+    types = _types(schema)
+    if types and not any(_is_a(value, name) for name in types):
         return False
     if "enum" in schema:
         return isinstance(value, str) and value in schema["enum"]
     if isinstance(value, bool) or not isinstance(value, int | float):
         return True
-    above, least, most = (schema.get(word) for word in ("exclusiveMinimum", "minimum", "maximum"))
+    above, least, most = (schema.get(word) for word in _LIMITS)
     return (above is None or value > above) and (least is None or value >= least) and (most is None or value <= most)
 
 
 def _is_a(value: Json, name: str) -> bool:
-    if name in {"integer", "number"}:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return is_number and (name == "number" or value == value // 1)  # type: ignore[operator]
-    return isinstance(value, _CLASSES[name])
+    if name not in {"integer", "number"}:
+        return isinstance(value, _CLASSES[name])
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and (name == "number" or value == value // 1)  # type: ignore[operator]  # (it is one)
+
+
+def _types(schema: Schema) -> Sequence[str]:
+    types = schema.get("type", ())
+    return [types] if isinstance(types, str) else types
 
 
 def _find_text_problem(value: str, schema: Schema) -> str:
@@ -142,7 +136,7 @@ def _find_text_problem(value: str, schema: Schema) -> str:
     return Message("is {value!r}; it should be {schema}", value=value[:_LONGEST_KEY], schema=wanted)
 
 
-def _check_mapping(
+def _check_keys(
     value: Mapping[str, Json], schema: Schema, path: KeyPath, definitions: Schema
 ) -> Iterator[SchemaProblem]:
     known: Schema = {name: _resolve_ref(each, definitions) for name, each in schema.get("properties", {}).items()}
@@ -197,10 +191,9 @@ def expected(schema: Schema) -> str:
     """Return what the schema allows, for people."""
     if "enum" in schema:
         return Message("one of {enum}", enum=", ".join(schema["enum"]))
-    kinds = schema.get("type", ())
-    words = [_NAMES[kind] for kind in ([kinds] if isinstance(kinds, str) else kinds) if kind != "null"]
+    words = [_NAMES[kind] for kind in _types(schema) if kind != "null"]
     what = words[0] if len(words) == 1 else Message("{one} or {other}", one=words[0], other=words[1]) if words else ""
-    above, least, most = (schema.get(word) for word in ("exclusiveMinimum", "minimum", "maximum"))
+    above, least, most = (schema.get(word) for word in _LIMITS)
     if above is not None:
         return Message("{what} above {above}", what=what, above=above)
     if least is not None and most is not None:

@@ -1,51 +1,30 @@
-"""How well each skill answers a query: any word may match, and rarer words count for more.
+"""The words of a query and what else they may be called, so that a skill is found by other words than its own.
 
-A word's score in a skill is the better of two: in its head (name, title, tags, description) and, for half as much,
-inside (headings and the beginning of the text). The scores of all words add up. A word that no skill has is taken for
-the beginning of one, then for a misspelt one. Chinese is matched by pairs of characters, and its developers' words in
-English too. Ratios and weights were measured on real queries: `./dev bench search`.
+Any word may match, and rarer words count for more. A word counts for a skill as the best of: its score in the head
+(name, title, tags, description), half of that inside (headings and the beginning of the text), and 0.7 of that of a
+synonym in the head. The scores of all words add up. A word that no head has is taken for the beginning of one, else for
+a misspelt one. Chinese is matched by pairs of characters, and its words are in the thesaurus beside the English ones.
+Ratios and weights were measured on real queries: `./dev bench search`.
 """
 
 import re
-import unicodedata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from functools import cache
+from pathlib import Path
 
-Scores = Mapping[int, float]
-#: Gives the scores of an FTS5 query, by the skill's row.
-Scorer = Callable[[str], Scores]
+from skillyard.core.skill import fold
 
-_CJK = (
-    "\u3040-\u30ff"  # kana
-    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # ideographs
-    "\uac00-\ud7af"  # hangul
-    "\U00020000-\U0003ffff"  # rare ideographs
-)
+#: Kana, ideographs (three ranges), hangul, rare ideographs.
+_CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af\U00020000-\U0003ffff"
 #: Of the text, what is searched.
 INSIDE_CHARACTERS = 3000
-#: A translated word counts for a little less than one that was written.
-_TRANSLATED = 0.8
+#: A synonym counts for a little less than the word that was written.
+SYNONYM = 0.7
+#: A word that a larger share of the heads has says too little to be looked for inside, or as a synonym.
+COMMON = 0.03
 _MOST_TERMS = 40
-_STOP = frozenset(
-    (
-        *("a", "an", "and", "are", "as", "at", "be", "by", "can", "do", "does", "for", "from", "get", "give"),
-        *("has", "have", "how", "i", "if", "in", "into", "is", "it", "its", "just", "like", "make", "me", "my"),
-        *("need", "no", "not", "of", "on", "or", "our", "out", "so", "some", "that", "the", "their", "them"),
-        *("then", "there", "these", "they", "this", "to", "too", "up", "us", "use", "used", "using", "want", "was"),
-        *("we", "what", "when", "where", "which", "who", "why", "will", "with", "would", "you", "your", "help"),
-        *("please", "about", "all", "any", "more"),
-    )
-)
-_STOP_CJK = frozenset(
-    "的了吗呢吧我你他它们个是在有和与及或把被给让请帮这那哪怎么什能不要就都还也会里上下做用对从为到一"
-)
 _MISSPELT_LETTERS = 4
-_ALIKE = 0.8
-
-
-def fold(text: str) -> str:
-    """Return the text for comparisons: without differences of case, full-width letters and ligatures."""
-    return text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
+_ALIKE = 0.82
 
 
 def as_fts_text(text: str) -> str:
@@ -70,43 +49,90 @@ def inside_texts(body: str) -> tuple[str, str]:
 
 def words_of(text: str) -> set[str]:
     """Return the words of a skill's head that a misspelt one may mean."""
-    return set(re.findall(r"[a-z]{4,}", fold(text)))
+    return set(re.findall(rf"[a-z]{{{_MISSPELT_LETTERS},}}", fold(text))) - _stop_words()
 
 
 def as_terms(query: str) -> list[str]:
-    """Return the words of a query: stop words count only if there is nothing else."""
+    """Return the words of a query, and the pairs of its Chinese: stop words count only if there is nothing else."""
     every: list[str] = []
-    told: list[str] = []
     for word in re.findall(rf"[{_CJK}]+|[^\W_{_CJK}]+", fold(query)):
-        if _cjk_run().match(word):
-            pieces = [word[i : i + 2] for i in range(len(word) - 1)] or [word]
-            told += (piece for piece in pieces if not _STOP_CJK.issuperset(piece))
-        else:
-            pieces = [word]
-            told += (piece for piece in pieces if piece not in _STOP)
-        every += pieces
-    return list(dict.fromkeys(told or every))[:_MOST_TERMS]
+        every += _pairs(word) if _cjk_run().match(word) else [word]
+    stop = _stop_words()
+    specific = [word for word in every if not stop.issuperset([word] if word.isascii() else word)]
+    return list(dict.fromkeys(specific or every))[:_MOST_TERMS]
 
 
-def score(query: str, scorer: Scorer, spell: Callable[[str], str]) -> dict[int, float]:
-    """Return how well each skill fits, the higher the better. `spell` gives a known word for a misspelt one, or ""."""
-    total: dict[int, float] = {}
-    for term in as_terms(query):
-        _add(total, _score_term(term, scorer, spell), 1.0)
-    for meanings in _translations(query):
-        best: dict[int, float] = {}
-        for meaning in meanings:
-            for row, points in scorer(f'"{meaning}"').items():
-                best[row] = max(points, best.get(row, 0.0))
-        _add(total, best, _TRANSLATED)
-    return total
+def as_concepts(query: str) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield each word of the query with the FTS5 phrases of its synonyms; those of a longer phrase have no word."""
+    synonyms: dict[str, Sequence[str]] = dict.fromkeys(as_terms(query), ())
+    words = re.findall(rf"[{_CJK}]|[^\W_{_CJK}]+", fold(query))[: 4 * _MOST_TERMS]
+    known = _synonyms({_stem(word) for word in words})
+    longest, at = max(map(len, known), default=1), 0
+    while at < len(words):
+        for length in range(min(longest, len(words) - at), 0, -1):
+            if phrases := known.get(tuple(map(_stem, words[at : at + length]))):
+                word = words[at]
+                if length == 1 and word.isascii():
+                    synonyms.update({word: phrases} if word in synonyms else {})
+                else:
+                    yield "", phrases
+                break
+        at += length
+    yield from synonyms.items()
 
 
-def nearest_word(word: str, known: Iterator[str]) -> str:
-    """Return the known word that is most like this one, if one is alike enough."""
+def _synonyms(stems: set[str]) -> dict[tuple[str, ...], Sequence[str]]:
+    """Return the synonyms of each word or phrase that consists of these stems, as FTS5 phrases."""
+    known: dict[tuple[str, ...], dict[str, None]] = {}
+    for line in _thesaurus():
+        if not any(stem in line for stem in stems):  # a stem is a part of its word
+            continue
+        looked_up, _, more = line.partition("#")[0].partition(">")
+        keys = looked_up.split()
+        phrases = {word: word if word.isascii() else " ".join(_pairs(word)) for word in (*keys, *more.split())}
+        for key in keys:
+            parts = tuple(map(_stem, key.split("-") if key.isascii() else key))
+            if stems.issuperset(parts):
+                others = (phrase for word, phrase in phrases.items() if word != key and len(word) > 1)
+                known.setdefault(parts, {}).update(dict.fromkeys(others))
+    return {parts: tuple(phrases) for parts, phrases in known.items()}
+
+
+@cache
+def _stop_words() -> frozenset[str]:
+    """Return the English words and Chinese characters that say too little to be looked for."""
+    return frozenset(Path(__file__).with_name("stopwords.txt").read_text("utf-8").split())
+
+
+@cache
+def _thesaurus() -> list[str]:
+    return Path(__file__).with_name("thesaurus.txt").read_text("utf-8").splitlines()
+
+
+def _stem(word: str) -> str:
+    """Return the word without an English ending, enough to find `shopping` as `shop`."""
+    for ending in ("ing", "ies", "ion", "ed", "es", "er", "ly", "s"):
+        if word.endswith(ending) and len(word) >= len(ending) + 3 and not word.endswith("ss"):
+            word = word.removesuffix(ending)
+            break
+    if len(word) > 3:
+        word = word[:-1] if word[-1] == word[-2] or word[-1] in "eiy" else word
+    return word
+
+
+def _pairs(run: str) -> list[str]:
+    return [run[i : i + 2] for i in range(len(run) - 1)] or [run]
+
+
+def nearest_words(word: str, known: Iterator[str]) -> list[str]:
+    """Return the known words that a misspelt one may mean."""
     from difflib import get_close_matches  # noqa: PLC0415  (most words are known)
 
-    return next(iter(get_close_matches(word, list(known), 1, _ALIKE)), "")
+    return get_close_matches(word, list(known), 3, _ALIKE)
+
+
+def can_be_misspelt(term: str) -> bool:
+    return len(term) >= _MISSPELT_LETTERS and term.isascii() and term.isalpha()
 
 
 def snippet(description: str, query: str, length: int) -> str:
@@ -118,37 +144,6 @@ def snippet(description: str, query: str, length: int) -> str:
     if start and (space := text.find(" ", start, start + length // 3)) > 0:
         start = space + 1
     return ("…" if start else "") + text[start : start + length] + ("…" if start + length < len(text) else "")
-
-
-def _score_term(term: str, scorer: Scorer, spell: Callable[[str], str]) -> Scores:
-    if len(term) == 1 and _cjk_run().match(term):
-        return scorer(f'"{term}"*')
-    return scorer(f'"{term}"') or scorer(f'"{term}"*') or (scorer(f'"{word}"') if (word := spell(term)) else {})
-
-
-def can_be_misspelt(term: str) -> bool:
-    return len(term) >= _MISSPELT_LETTERS and term.isascii() and term.isalpha()
-
-
-def _add(total: dict[int, float], scores: Scores, weight: float) -> None:
-    for row, points in scores.items():
-        total[row] = total.get(row, 0.0) + weight * points
-
-
-def _translations(query: str) -> Iterator[tuple[str, ...]]:
-    """Yield the English words for each Chinese word of the dictionary in the query, the longest ones first."""
-    if query.isascii():
-        return
-    from skillyard.catalog.chinese_words import LONGEST, MEANINGS  # noqa: PLC0415  (few queries are Chinese)
-
-    text, position = fold(query), 0
-    while position < len(text):
-        for length in range(min(LONGEST, len(text) - position), 0, -1):
-            if meanings := MEANINGS.get(text[position : position + length]):
-                yield meanings
-                position += length - 1
-                break
-        position += 1
 
 
 @cache

@@ -1,12 +1,7 @@
 """The text of a skill file: decodes its bytes, and finds the frontmatter.
 
-    ---            the opening fence, the first line
-    name: x        the block
-    ---            the closing fence, the first line that says so
-    # Text         the body
-
-Other forms that occur are found too, with a finding each. If the extent had to be guessed, the fence is not `sure`, and
-fields that decide what may run are not taken from it.
+The standard wants `---` on the first line and below the block. Other forms that occur are found too, with a finding
+each. If the extent had to be guessed, the fence is not `sure`, and fields that decide what may run are not used.
 """
 
 import codecs
@@ -14,7 +9,7 @@ import re
 from contextlib import suppress
 from typing import NamedTuple
 
-from skillyard.catalog.findings import Rule, position_in
+from skillyard.catalog.findings import make_finding, position_in
 from skillyard.core.skill import Finding
 
 _UTF16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
@@ -52,33 +47,33 @@ def decode(content: bytes) -> DecodedText:
         text, findings = _decode_other(content, error.start)
     if text.startswith("\ufeff"):
         text = text[1:]
-        findings.append(Rule.ENCODING_BOM.at())
+        findings.append(make_finding("encoding-bom"))
     if b"\r" in content and "\r" in text:
         pairs, returns, feeds = text.count("\r\n"), text.count("\r"), text.count("\n")
-        findings.append((Rule.NEWLINES_CRLF if pairs == returns == feeds else Rule.NEWLINES_MIXED).at())
+        findings.append(make_finding("newlines-crlf" if pairs == returns == feeds else "newlines-mixed"))
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     if b"\0" in content and "\0" in text:
-        findings.append(Rule.ENCODING_NUL.at(*position_in(text, text.index("\0"))))
+        findings.append(make_finding("encoding-nul", *position_in(text, text.index("\0"))))
     return DecodedText(text, tuple(findings))
 
 
 def _decode_other(content: bytes, start: int) -> tuple[str, list[Finding]]:
     """Decode what is not UTF-8 at the byte `start`."""
     if encoding := _UTF16.get(content[:2]):
-        return content[2:].decode(encoding, "replace"), [Rule.ENCODING_UTF16.at(encoding=encoding.upper())]
+        return content[2:].decode(encoding, "replace"), [make_finding("encoding-utf16", encoding=encoding.upper())]
     position = (content.count(b"\n", 0, start) + 1, start - content.rfind(b"\n", 0, start))
     # In Chinese, high bytes come in pairs from two ranges; accented letters of European texts are single.
     runs = _HIGH.findall(content)
     paired = sum(len(run) for run in runs if _CHINESE.fullmatch(run))
     if paired * 10 >= sum(map(len, runs)) * 8:
         with suppress(UnicodeDecodeError):
-            return content.decode("gb18030"), [Rule.ENCODING_GBK.at(*position, encoding="GB18030")]
+            return content.decode("gb18030"), [make_finding("encoding-gbk", *position, encoding="GB18030")]
     # UTF-8 but for a few bad bytes, such as a text that was cut?
     text = content.decode(errors="replace")
     bad = text.count("\ufffd")
     if sum(not letter.isascii() for letter in text) - bad > bad * 4:
-        return text, [Rule.ENCODING_GUESSED.at(*position, encoding="UTF-8")]
-    return content.decode("cp1252", "replace"), [Rule.ENCODING_GUESSED.at(*position, encoding="Windows-1252")]
+        return text, [make_finding("encoding-guessed", *position, encoding="UTF-8")]
+    return content.decode("cp1252", "replace"), [make_finding("encoding-guessed", *position, encoding="Windows-1252")]
 
 
 def as_text(source: str | bytes) -> str:
@@ -150,9 +145,9 @@ def _between(text: str, start: int, closing: re.Match[str], findings: tuple[Find
     """Return the block from `start` to the closing fence; text that is glued to the fence starts the body."""
     line, body_start = _line(text, start), min(closing.end() + 1, len(text))
     if closing.re is _ODD_CLOSE:
-        odd = Rule.FENCE_ODD_CLOSE.at(_line(text, closing.start()), shown=repr(closing[0]))
+        odd = make_finding("fence-odd-close", _line(text, closing.start()), shown=repr(closing[0]))
         if closing["glued"]:
-            odd = Rule.FENCE_GLUED_CLOSE.at(odd.line, 4, shown=closing["glued"])
+            odd = make_finding("fence-glued-close", odd.line, 4, shown=closing["glued"])
             body_start = closing.start("glued")
         findings = (*findings, odd)
     block, body_line = text[start : closing.start()], line + text.count("\n", start, body_start)
@@ -182,42 +177,43 @@ def _unclosed(text: str, start: int, *findings: Finding) -> Fence:
         end += len(line)
     if not _has_key(text[start:end]):
         return _missing(text)
-    findings = (*findings, Rule.FENCE_NO_CLOSE.at(_line(text, max(start, end - 1))))
+    findings = (*findings, make_finding("fence-no-close", _line(text, max(start, end - 1))))
     return Fence(text, text[start:end], _line(text, start), end, _line(text, end), sure=False, findings=findings)
 
 
 def _missing(text: str) -> Fence:
-    return Fence(text, "", 1, 0, 1, found=False, sure=False, findings=(Rule.FRONTMATTER_MISSING.at(),))
+    return Fence(text, "", 1, 0, 1, found=False, sure=False, findings=(make_finding("frontmatter-missing"),))
 
 
 def _from_odd_open(text: str) -> Fence:
     """Find what people write instead of a fence on the first line."""
     start = len(text) - len(text.lstrip())
     if start == len(text):
-        return Fence(text, "", 1, start, _line(text, start), found=False, findings=(Rule.FILE_EMPTY.at(),))
+        return Fence(text, "", 1, start, _line(text, start), found=False, findings=(make_finding("file-empty"),))
     start = text.rfind("\n", 0, start) + 1
     line = _line(text, start)
     if opening := _OPEN.match(text, start):
-        return _from_open(text, opening.end(), Rule.FENCE_LEADING_BLANK.at())
+        return _from_open(text, opening.end(), make_finding("fence-leading-blank"))
     if found := _ONE_LINE.match(text, start):
         block = "\n".join(part for part in _ONE_LINE_KEY.split(found["fields"]) if part) + "\n"
-        return Fence(text, block, line, found.end(), line + 1, sure=False, findings=(Rule.FENCE_ONE_LINE.at(line),))
+        return Fence(
+            text, block, line, found.end(), line + 1, sure=False, findings=(make_finding("fence-one-line", line),)
+        )
     comment = _HTML_COMMENT.match(text, start)
     if comment and (opening := _OPEN.match(text, comment.end())):
-        return _from_open(text, opening.end(), Rule.FENCE_COMMENT_BEFORE.at(line))
+        return _from_open(text, opening.end(), make_finding("fence-comment-before", line))
     if opening := _ODD_OPEN.match(text, start):
-        odd = Rule.FENCE_ODD_OPEN.at(line, shown=repr(opening[0].rstrip("\n")))
+        odd = make_finding("fence-odd-open", line, shown=repr(opening[0].rstrip("\n")))
         fence = _from_open(text, opening.end(), odd)
         if _has_key(fence.block):
             return fence
     # Further down, in a code block or below a heading, if name or description follows.
     if opening := _INNER_OPEN.search(text, start):
-        rule = Rule.FENCE_IN_CODE if text.startswith("```", start) else Rule.FENCE_TEXT_BEFORE
-        return _from_open(text, opening.end(), rule.at(line), sure=False)
+        code = "fence-in-code" if text.startswith("```", start) else "fence-text-before"
+        return _from_open(text, opening.end(), make_finding(code, line), sure=False)
     if not _FIRST_KEY.match(text, start):
         return _missing(text)
-    no_open = Rule.FENCE_NO_OPEN.at(line)
-    fence = _unclosed(text, start, no_open)
+    fence = _unclosed(text, start, make_finding("fence-no-open", line))
     if closing := _BLANK_CLOSE.match(text, fence.body_start):
         end = closing.end()
         fence = fence._replace(body_start=end, body_line=_line(text, end), findings=fence.findings[:1])

@@ -7,19 +7,25 @@ import os
 import re
 
 READ_PROJECT, NETWORK, PACKAGES = "read-project", "network", "packages"
+#: One more package for the environment of a skill; `packages` is the grant for those that it asks for itself.
+PACKAGE = "package"
+#: A requirement that cannot be had, and that the person goes on without: its name, or its whole line.
+WITHOUT = "without-package"
 #: Each with an argument: a path, or the name of a variable.
 READ, WRITE, ENV = "read", "write", "env"
 #: Asked for only by the file of a role.
 SECRET, MEMORY, PROCESSES = "secret", "memory", "processes"
 SCHEDULE, ON_FAILURE, ALLOWED_TOOLS = "schedule", "on-failure", "allowed-tools"
 PLAIN = (READ_PROJECT, NETWORK, PACKAGES, SCHEDULE, ON_FAILURE, ALLOWED_TOOLS)
-WITH_ARGUMENT = (READ, WRITE, ENV, SECRET, MEMORY, PROCESSES)
+WITH_ARGUMENT = (READ, WRITE, ENV, PACKAGE, WITHOUT, SECRET, MEMORY, PROCESSES)
 #: The form of the argument. `network` takes a host, whose spelling the sandbox checks.
 _ARGUMENTS = {
     ENV: re.compile(r"[^=\s\x00-\x1f\x7f]{1,255}"),
     SECRET: re.compile(r"[^=\x00-\x1f\x7f]{1,255}"),
     MEMORY: re.compile(r"[0-9]{1,18}"),
     PROCESSES: re.compile(r"[0-9]{1,18}"),
+    PACKAGE: re.compile(r"[A-Za-z0-9][\w.,<>=!~\[\] -]{0,200}|npm:[A-Za-z0-9@][\w.,<>=~^|*@/ -]{0,200}"),
+    WITHOUT: re.compile(r"[^\x00-\x1f\x7f]{1,1000}"),
     NETWORK: re.compile(r"[^\s\x00-\x1f\x7f/@?#]{1,300}"),
 }
 #: The longest path that Linux takes.
@@ -35,6 +41,11 @@ def is_capability(text: str) -> bool:
         return is_path(argument)
     form = _ARGUMENTS.get(name)
     return form is not None and form.fullmatch(argument) is not None and is_path(argument)
+
+
+def is_network(text: str) -> bool:
+    """Whether it opens the network, as a whole or to one host."""
+    return text.partition(":")[0] == NETWORK
 
 
 def is_path(text: str) -> bool:

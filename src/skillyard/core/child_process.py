@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from skillyard.core.errors import TooDeep
+from skillyard.core.errors import PermissionDenied, TooDeep
+from skillyard.core.messages import Message
 
 PACKAGE = Path(__file__).resolve().parents[1]
 _BOOT = "import sys; sys.path.append(sys.argv.pop(1)); from {module} import {function}; {function}()"
@@ -50,6 +51,11 @@ def deeper(env: Mapping[str, str]) -> str:
     if depth >= DEEPEST:
         raise TooDeep(depth, DEEPEST)
     return str(depth + 1)
+
+
+def refuse_inside_agents(env: Mapping[str, str] = os.environ) -> None:
+    if env.get(DEPTH):
+        raise PermissionDenied(Message("an agent cannot grant anything: a person must do it, outside"))
 
 
 def _flags() -> tuple[str, ...]:

@@ -11,14 +11,13 @@ reader are compiled on first use: most runs only write. See docs/spec."""
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from skillyard.core.result import Result
-from skillyard.core.states import MARKS, State
+from skillyard.core.states import CACHED, MARKS, State
 from skillyard.core.values import MAX_DEPTH, Json, check_text, check_value
 
-_ICONS = {mark.icon.replace("\ufe0f", "") for mark in MARKS.values()} | {"⏭"}
-_ICONS |= {mark.ascii for mark in MARKS.values()} | {"[skip]"}
+_ICONS = {icon for mark in (*MARKS.values(), CACHED) for icon in (mark.icon.replace("\ufe0f", ""), mark.ascii)}
 
 
 def as_text(result: Result, encoding: str = "utf-8") -> str:
@@ -99,8 +98,9 @@ def read_envelope(text: str) -> Result:
             raise reader.error("the end")
         parts[part[1]] = reader.mapping()
     reader.expect_end()
-    agent, summary = unescape(head[2]), unescape(head[3] or "")
-    return Result(agent, State(state[1]), summary, parts.get("data", {}), parts.get("meta", {}))
+    return Result(
+        unescape(head[2]), State(state[1]), unescape(head[3] or ""), parts.get("data", {}), parts.get("meta", {})
+    )
 
 
 def _parts(result: Result, encoding: str) -> tuple[str, str, str, str]:
@@ -118,9 +118,7 @@ def _parts(result: Result, encoding: str) -> tuple[str, str, str, str]:
 
 
 #: Line ends, C0 and C1 controls, direction overrides, byte order marks and non-characters.
-UNSAFE = r"\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ufffe\uffff"
-_UNSAFE = re.compile(f"[{UNSAFE}]")
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ufffe\uffff]")
 #: Words that YAML 1.1 reads as something other than text.
 _YAML_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
 #: YAML readers look no further than 1,024 characters for the colon of a plain key.
@@ -171,27 +169,24 @@ def encodes(text: str, encoding: str) -> bool:
 
 def is_bare(word: str) -> bool:
     """Whether any YAML reader takes the word for text without quotes."""
-    return bool(_IDENTIFIER.match(word)) and word.lower() not in _YAML_WORDS and len(word) <= _LONGEST_PLAIN_KEY
+    is_identifier = word.isascii() and word.isidentifier()
+    return is_identifier and word.lower() not in _YAML_WORDS and len(word) <= _LONGEST_PLAIN_KEY
 
 
 def _for_encoding(text: str, encoding: str) -> str:
     if encodes(text, encoding):
         return text
-    return "".join(character if encodes(character, encoding) else as_code(character) for character in text)
+    return "".join(each if encodes(each, encoding) else as_code(each) for each in text)
 
 
 def _write(value: Json) -> str:
     match value:
-        case None:
-            return "null"
-        case bool():
-            return "true" if value else "false"
+        case None | bool() | int():
+            return json.dumps(value)
         case float():
             text = repr(value)
             # YAML 1.1 takes 1e+16 for text.
             return text.replace("e", ".0e") if "e" in text and "." not in text else text
-        case int():
-            return str(value)
         case str():
             return escape_unsafe(json.dumps(value, ensure_ascii=False))
         case Mapping():
@@ -208,36 +203,26 @@ def _write_key(key: str) -> str:
     return text if len(text) <= _LONGEST_PLAIN_KEY // 10 else f"? {text} "
 
 
-def read(text: str) -> dict[str, Json]:
-    """Return the mapping that `write` wrote. Raise ValueError if there is none, or anything else."""
-    check_text(text)
-    reader = FlowYamlReader(text)
-    items = reader.mapping()
-    reader.expect_end()
-    return items
-
-
 def unescape(text: str) -> str:
     """Return the text behind `escape`. Raise ValueError for an escape that is no character."""
+
+    def unescaped(found: re.Match[str]) -> str:
+        digits = found[1] or found[2] or found[3]
+        if digits is None:
+            return _UNESCAPED.get(found[4], found[4])
+        if int(digits, 16) > 0x10FFFF:
+            raise ValueError(f"\\U{digits} is no character")
+        return chr(int(digits, 16))
+
     if "\\" not in text:
         return text
-    text = re.sub(_ESCAPE, _unescape_one, text)
+    text = re.sub(_ESCAPE, unescaped, text)
     if not re.search(r"[\ud800-\udfff]", text):
         return text
     try:  # two escaped halves make one character, as in JSON
         return text.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:
         raise ValueError("lone surrogate in an escape") from None
-
-
-def _unescape_one(found: re.Match[str]) -> str:
-    digits = found[1] or found[2] or found[3]
-    if digits is None:
-        return _UNESCAPED.get(found[4], found[4])
-    code = int(digits, 16)
-    if code > 0x10FFFF:
-        raise ValueError(f"\\U{digits} is no character")
-    return chr(code)
 
 
 class FlowYamlReader:
@@ -263,12 +248,10 @@ class FlowYamlReader:
             raise self.error("the end")
 
     def mapping(self, depth: int = 0) -> dict[str, Json]:
-        if depth > MAX_DEPTH:
-            raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
         if not self._take("{"):
             raise self.error("{")
         items: dict[str, Json] = {}
-        while not self._take("}"):
+        for _ in self._until("}"):
             self._take("?")
             key = self._quoted() if self._peek() in {'"', "'"} else self._plain()
             if key in items:
@@ -276,9 +259,14 @@ class FlowYamlReader:
             if not self._take(":"):
                 raise self.error(":")
             items[key] = self._value(depth + 1)
-            if not self._take(",") and self._peek() != "}":
-                raise self.error(", or }")
         return items
+
+    def _until(self, end: str) -> Iterator[None]:
+        """Yield for each item before `end`, and read the comma after it."""
+        while not self._take(end):
+            yield
+            if not self._take(",") and self._peek() != end:
+                raise self.error(f", or {end}")
 
     def _peek(self) -> str:
         self.skip(r"\s*")
@@ -300,12 +288,7 @@ class FlowYamlReader:
             return self._quoted()
         if not self._take("["):
             return self._plain_value()
-        items: list[Json] = []
-        while not self._take("]"):
-            items.append(self._value(depth + 1))
-            if not self._take(",") and self._peek() != "]":
-                raise self.error(", or ]")
-        return items
+        return [self._value(depth + 1) for _ in self._until("]")]
 
     def _quoted(self) -> str:
         if found := self.skip(_DOUBLE_QUOTED):
@@ -328,8 +311,7 @@ class FlowYamlReader:
             return int(word)
         if not re.fullmatch(_FLOAT, word):
             return word
-        number = float(word)
-        if not math.isfinite(number):
-            self._position = start
-            raise self.error("a finite number")
-        return number
+        if math.isfinite(number := float(word)):
+            return number
+        self._position = start
+        raise self.error("a finite number")

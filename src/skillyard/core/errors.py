@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from skillyard.core.messages import Lang, Message, render
+from skillyard.core.messages import Lang, Message, as_json, of_json
 from skillyard.core.states import State
-from skillyard.core.values import Json
+from skillyard.core.values import NOTHING, Json
 
 
 class SkillError(Exception):
@@ -32,24 +32,28 @@ class SkillError(Exception):
     summary_template: ClassVar[Message]
     hint_template: ClassVar[Message]
 
-    def __init__(self, msg: str, *, details: Mapping[str, Json] | None = None, **values: object) -> None:
+    def __init__(
+        self, msg: str, *, details: Mapping[str, Json] | None = None, advice: Message | None = None, **values: object
+    ) -> None:
         super().__init__(msg)
         self.msg = msg
         self.details: Mapping[str, Json] = details or {}
-        self.values: Mapping[str, object] = {"reason": msg, **values}
+        self.values: Mapping[str, object] = {"reason": msg, "log": "stderr", **values}
         #: What the one who knows more than the class adds to the hint.
-        self.extra_hint: Message | None = None
+        self.extra_hint = advice
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, *, recoverable: bool | None = None, retryable: bool | None = None) -> None:
         cls.code = re.sub(r"\B(?=[A-Z])", "_", cls.__name__).lower()
         if SkillError in cls.__bases__:
             cls.type = cls.__name__
+        cls.recoverable = cls.recoverable if recoverable is None else recoverable
+        cls.retryable = cls.retryable if retryable is None else retryable
 
     def summary(self, lang: Lang) -> str:
         return f"{self.type}: {self.summary_template.render(lang, **self.values)}"
 
     def hint(self, lang: Lang) -> str:
-        return render(self.hint_message(), lang)
+        return self.hint_message().render(lang)
 
     def hint_message(self) -> Message:
         """Return the hint as a message, for one that is shown as part of something else."""
@@ -60,21 +64,12 @@ class SkillError(Exception):
         return Message("{hint}; {more}", hint=own, more=extra)
 
     def data(self) -> dict[str, Json]:
-        details = {name: _plain(value) for name, value in self.details.items()}
-        return {"type": self.type, "msg": _plain(self.msg), "recoverable": self.recoverable, **details}
+        import json  # noqa: PLC0415  (lists have no errors)
 
-
-def _plain(value: Json) -> Json:
-    """Return the value with every message as a plain str: some libraries take no subclass."""
-    match value:
-        case str():
-            return render(value, Lang.EN)
-        case Mapping():
-            return {name: _plain(item) for name, item in value.items()}
-        case list() | tuple():
-            return [_plain(item) for item in value]
-        case _:
-            return value
+        told = {"type": self.type, "msg": self.msg, "recoverable": self.recoverable, **self.details}
+        # Some libraries take no `Message` for a str.
+        plain: dict[str, Json] = json.loads(json.dumps(told, default=dict))
+        return plain
 
 
 def error_classes(kind: type[SkillError] = SkillError) -> Iterator[type[SkillError]]:
@@ -84,12 +79,32 @@ def error_classes(kind: type[SkillError] = SkillError) -> Iterator[type[SkillErr
         yield from error_classes(child)
 
 
+def error_as_json(error: SkillError) -> dict[str, Json]:
+    """Everything that its texts are made of, so that another process can show it in any language."""
+    return {
+        "error": error.code,
+        "msg": as_json(error.msg),
+        "details": dict(error.details),
+        "values": {name: as_json(value) for name, value in error.values.items()},
+        "hint": as_json(error.extra_hint),
+    }
+
+
+def error_from(message: Mapping[str, Any]) -> SkillError:
+    """Return the error that `error_as_json` described; BackendFailed if another version of ours knows its class."""
+    kind = next((each for each in error_classes() if each.code == message["error"]), BackendFailed)
+    error = kind.__new__(kind)
+    values = {name: of_json(value) for name, value in message["values"].items()}
+    SkillError.__init__(error, of_json(message["msg"]), details=message["details"], **values)
+    error.extra_hint = of_json(message["hint"])
+    return error
+
+
 def retryable_codes() -> frozenset[str]:
     return frozenset(kind.code for kind in error_classes() if kind.retryable)
 
 
-class SkillNotFound(SkillError):
-    recoverable = True
+class SkillNotFound(SkillError, recoverable=True):
     summary_template = Message("skill not installed: {name}")
     hint_template = Message(
         "install it first; `skillyard search {name}` looks for it, `skillyard list` shows what is installed"
@@ -101,19 +116,17 @@ class SkillNotFound(SkillError):
         super().__init__(msg, details={"nearest": list(nearest)}, name=name)
 
 
-class AmbiguousName(SkillError):
-    recoverable = True
+class AmbiguousName(SkillError, recoverable=True):
     summary_template = Message("ambiguous name: {name}")
     hint_template = Message("name one of these instead: {candidates}")
 
     def __init__(self, name: str, candidates: tuple[str, ...]) -> None:
         shown = ", ".join(candidates)
         msg = Message("{name!r} could be any of: {candidates}", name=name, candidates=shown)
-        super().__init__(msg, details={"candidates": list(candidates)}, **msg.values)
+        super().__init__(msg, details={"candidates": list(candidates)}, name=name, candidates=shown)
 
 
-class MetadataMissing(SkillError):
-    recoverable = False
+class MetadataMissing(SkillError, recoverable=False):
     summary_template = Message("SKILL.md is broken or missing")
     hint_template = Message("reinstall the skill, or see what is wrong with `skillyard validate`")
 
@@ -123,10 +136,9 @@ class RoleInvalid(MetadataMissing):
     hint_template = Message("see and correct it with `skillyard role validate`")
 
 
-class ParamMissing(SkillError):
+class ParamMissing(SkillError, recoverable=True):
     """Carries what is needed to ask for it; a skill that only says so itself gives nothing to ask for."""
 
-    recoverable = True
     summary_template = Message("missing params: {names}")
     hint_template = Message("ask the user for: {names}")
 
@@ -155,16 +167,24 @@ class ParamMissing(SkillError):
         return asked
 
 
-class InvalidParam(SkillError):
-    recoverable = True
+class InvalidParam(SkillError, recoverable=True):
     summary_template = Message("invalid param: {reason}")
     hint_template = Message("correct that param and try again")
 
 
-class InvalidCommand(SkillError):
-    recoverable = False
+class InvalidCommand(SkillError, recoverable=False):
     summary_template = Message("invalid command: {reason}")
     hint_template = Message("the skill's `command` must be one program with its arguments, without a shell")
+
+
+class ProgramMissing(InvalidCommand, recoverable=True):
+    """A program of the machine that the skill needs, and where it can be had."""
+
+    summary_template = Message("program missing: {reason}")
+    hint_template = Message("install {program}, {where}, and run it again")
+
+    def __init__(self, msg: str, program: str, where: str) -> None:
+        super().__init__(msg, details={"program": program, "where": where}, program=program, where=where)
 
 
 class InvalidRequirements(InvalidCommand):
@@ -174,15 +194,9 @@ class InvalidRequirements(InvalidCommand):
     )
 
 
-class InvalidArgs(SkillError):
-    recoverable = True
+class InvalidArgs(SkillError, recoverable=True):
     summary_template = Message("invalid arguments: {reason}")
     hint_template = Message("read the usage text and try again")
-
-    def __init__(self, msg: str, *, details: Mapping[str, Json] | None = None, advice: Message | None = None) -> None:
-        """`advice`: the next step, where whoever raises knows more than "read the usage"."""
-        super().__init__(msg, details=details)
-        self.extra_hint = advice
 
 
 class WorkflowInvalid(InvalidArgs):
@@ -190,38 +204,33 @@ class WorkflowInvalid(InvalidArgs):
     hint_template = Message("nothing was started; `skillyard flow validate` shows every problem with its line")
 
 
-class SourceRefused(SkillError):
-    recoverable = False
+class SourceRefused(SkillError, recoverable=False):
     summary_template = Message("the source is refused: {reason}")
     hint_template = Message("nothing was installed; whoever publishes it must correct it")
 
 
-class MultiStep(SkillError):
-    recoverable = True
+class MultiStep(SkillError, recoverable=True):
     summary_template = Message("several steps in one call: make it a workflow")
     hint_template = Message(
         "dispatch one skill at a time, or save data.workflow as workflow.yaml: `skillyard flow run workflow.yaml`"
     )
 
 
-class NotGranted(SkillError):
-    recoverable = True
+class NotGranted(SkillError, recoverable=True):
     summary_template = Message("not granted: {what}")
     hint_template = Message("the person must run: {command}")
 
-    def __init__(self, what: str, command: str, *, details: Mapping[str, Json] | None = None) -> None:
-        told = {"grant": command, **(details or {})}
-        super().__init__(Message("Not granted: {what}", what=what), details=told, what=what, command=command)
+    def __init__(self, what: str, command: str, *, details: Mapping[str, Json] = NOTHING) -> None:
+        msg = Message("Not granted: {what}", what=what)
+        super().__init__(msg, details={"grant": command, **details}, what=what, command=command)
 
 
-class PermissionDenied(SkillError):
-    recoverable = False
+class PermissionDenied(SkillError, recoverable=False):
     summary_template = Message("permission denied")
     hint_template = Message("check the permissions of the file or folder")
 
 
-class ScriptNotFound(SkillError):
-    recoverable = False
+class ScriptNotFound(SkillError, recoverable=False):
     summary_template = Message("no such script: {script}")
     hint_template = Message("check the script's path")
 
@@ -229,30 +238,24 @@ class ScriptNotFound(SkillError):
         super().__init__(Message("{script} not found", script=script), details=details, script=script)
 
 
-class TextNotFound(SkillError):
-    recoverable = True
+class TextNotFound(SkillError, recoverable=True):
     summary_template = Message("not found: {reason}")
     hint_template = Message("read the file and try again with text that stands in it")
 
 
-class AmbiguousText(SkillError):
-    recoverable = True
+class AmbiguousText(SkillError, recoverable=True):
     summary_template = Message("ambiguous text: {text} stands in {count} places")
     hint_template = Message("give more of the text around it, or --nth N, or --all")
 
     def __init__(self, text: str, count: int, lines: Sequence[int]) -> None:
         shown = ", ".join(map(str, lines))
         msg = Message("{text} stands in {count} places: lines {lines}", text=text, count=count, lines=shown)
-        super().__init__(msg, details={"count": count, "lines": list(lines)}, **msg.values)
+        super().__init__(msg, details={"count": count, "lines": list(lines)}, text=text, count=count)
 
 
-class RuntimeFailed(SkillError):
-    retryable = True
+class RuntimeFailed(SkillError, retryable=True):
     summary_template = Message("failed: {reason}")
     hint_template = Message("it depends on the error: see {log}")
-
-    def __init__(self, msg: str, *, log: str = "stderr", **more: Any) -> None:
-        super().__init__(msg, log=log, **more)
 
 
 class EnvironmentFailed(RuntimeFailed):
@@ -262,13 +265,26 @@ class EnvironmentFailed(RuntimeFailed):
     )
 
 
+class RequirementFailed(EnvironmentFailed, retryable=False):
+    """One requirement cannot be had; `command` builds the environment without it."""
+
+    summary_template = Message("{place}: {requirement} cannot be installed: {reason}")
+    hint_template = Message("the person can go on without it: {command}; see {log}")
+
+    def __init__(self, name: str, requirement: str, place: str, error: EnvironmentFailed, command: str) -> None:
+        self.name = name
+        told: dict[str, Json] = {"requirement": requirement, "place": place, "grant": command}
+        details = {**error.details, **told}
+        log = str(error.values["log"])
+        super().__init__(error.msg, log=log, details=details, requirement=requirement, place=place, command=command)
+
+
 class SourceFailed(RuntimeFailed):
     summary_template = Message("the source could not be fetched: {reason}")
     hint_template = Message("check the address, the network and your access, then try again")
 
 
-class SecretMissing(RuntimeFailed):
-    retryable = False
+class SecretMissing(RuntimeFailed, retryable=False):
     summary_template = Message("secret missing: {reason}")
     hint_template = Message("the person must provide it: {remedy}")
 
@@ -284,10 +300,9 @@ class StoreFailed(RuntimeFailed):
     )
 
 
-class StateDamaged(StoreFailed):
+class StateDamaged(StoreFailed, retryable=False):
     """A file in SKILLYARD_HOME cannot be read as what it should be. `remedy` is the next step, or what was done."""
 
-    retryable = False
     summary_template = Message("a file of Skillyard is damaged: {reason}")
     hint_template = Message("{remedy}")
 
@@ -297,25 +312,21 @@ class StateDamaged(StoreFailed):
         super().__init__(msg, remedy=remedy)
 
 
-class StateNewer(StoreFailed):
+class StateNewer(StoreFailed, retryable=False):
     """A file in SKILLYARD_HOME has a format that this version does not know. Nothing is written to it."""
 
-    retryable = False
     summary_template = Message("written by a newer Skillyard: {reason}")
     hint_template = Message(
         "update Skillyard (`pip install -U skillyard`), or set SKILLYARD_HOME to another folder; nothing was changed"
     )
 
 
-class StateUnsafe(StoreFailed):
-    retryable = False
+class StateUnsafe(StoreFailed, retryable=False):
     summary_template = Message("other users could have written a file of Skillyard: {reason}")
     hint_template = Message("look at what is in it, then make it yours alone with chown and chmod 600")
 
 
-class StateLocked(StoreFailed):
-    retryable = True
-    recoverable = True
+class StateLocked(StoreFailed, recoverable=True, retryable=True):
     summary_template = Message("locked by another process: {reason}")
     hint_template = Message(
         "wait for that process or end it, then try again; config.toml [store] lock_seconds sets how long to wait"
@@ -330,8 +341,7 @@ class DatabaseFailed(RuntimeFailed):
     )
 
 
-class ExtraMissing(RuntimeFailed):
-    retryable = False
+class ExtraMissing(RuntimeFailed, retryable=False):
     summary_template = Message("not installed: {reason}")
     hint_template = Message("install it first: {install}")
 
@@ -340,13 +350,11 @@ class ExtraMissing(RuntimeFailed):
         super().__init__(Message("{library} is missing", library=library or extra), install=install)
 
 
-class PythonMissing(EnvironmentFailed):
-    retryable = False
+class PythonMissing(EnvironmentFailed, retryable=False):
     hint_template = Message("install that Python, on the PATH or with `uv python install`")
 
 
-class Stopped(RuntimeFailed):
-    retryable = False
+class Stopped(RuntimeFailed, retryable=False):
     summary_template = Message("stopped: {reason}")
     hint_template = Message("run it again where it is still wanted")
 
@@ -363,8 +371,7 @@ class FolderChanging(RuntimeFailed):
     hint_template = Message("stop whatever writes to it, and try again")
 
 
-class WorkflowChanged(RuntimeFailed):
-    retryable = False
+class WorkflowChanged(RuntimeFailed, retryable=False):
     summary_template = Message("the workflow changed: {reason}")
     hint_template = Message("put the file back and retry, or start it anew as it is now with `skillyard flow run`")
 
@@ -372,18 +379,40 @@ class WorkflowChanged(RuntimeFailed):
 _MOST_NAMED = 5
 
 
-class ChangesConflict(RuntimeFailed):
+class ChangesConflict(RuntimeFailed, retryable=False):
     """Somebody else changed the files since the run started."""
 
-    code = "changes_conflict"
-    type = "RuntimeFailed"
-    retryable = False
     summary_template = Message("the project changed since the run started: {reason}")
     hint_template = Message("nothing was applied; look at the files, then run the skill again")
 
     def __init__(self, paths: tuple[str, ...]) -> None:
+        self.paths = paths
         more = " …" if len(paths) > _MOST_NAMED else ""
         super().__init__(", ".join(paths[:_MOST_NAMED]) + more, details={"conflicts": list(paths)})
+
+
+class ChangesTooMany(RuntimeFailed, retryable=False):
+    """The run changed more of the project than a change set may hold."""
+
+    summary_template = Message("{reason}")
+    hint_template = Message("nothing in the project changed; let it write below mybox/, which has no such limit")
+
+    def __init__(self) -> None:
+        super().__init__(Message("the run changed more than 1 GiB or 100,000 files of the project"))
+
+
+class ItemsConflict(RuntimeFailed, retryable=False):
+    """Two items of one step of a flow changed the same file."""
+
+    summary_template = Message("two items changed the same file: {reason}")
+    hint_template = Message("let each item write files of its own, and a later step what they share")
+
+
+class EarlierChangesMissing(RuntimeFailed):
+    """A step of a flow would not see what the steps before it changed."""
+
+    summary_template = Message("what the earlier steps changed cannot be seen: {reason}")
+    hint_template = Message("`skillyard jobs retry <id> --from-start` runs all steps again")
 
 
 class ScriptFailed(RuntimeFailed):
@@ -392,25 +421,22 @@ class ScriptFailed(RuntimeFailed):
     type = "RuntimeError"
 
 
-class Timeout(SkillError):
-    retryable = True
+class Timeout(SkillError, recoverable=True, retryable=True):
     state = State.TIMEOUT
-    recoverable = True
     summary_template = Message("timed out (>{limit:g}s)")
     hint_template = Message("split the task, or allow more with --timeout")
 
     def __init__(self, name: str, elapsed: float, limit: float, noun: str = "skill") -> None:
-        super().__init__(Message("{name} ran longer than {limit:g} s", name=name, limit=limit), limit=limit)
-        self.figures: dict[str, Json] = {noun: name, "elapsed": elapsed, "limit": limit}
+        msg = Message("{name} ran longer than {limit:g} s", name=name, limit=limit)
+        super().__init__(msg, details={noun: name, "elapsed": elapsed, "limit": limit}, limit=limit)
 
     def data(self) -> dict[str, Json]:
-        return self.figures
+        return dict(self.details)
 
 
-class Cancelled(SkillError):
+class Cancelled(SkillError, recoverable=True):
     """Somebody took the job back. Never tried again by itself."""
 
-    recoverable = True
     summary_template = Message("the job was cancelled: {name}")
     hint_template = Message("`skillyard jobs retry <id>` runs it after all")
 
@@ -425,22 +451,18 @@ class AgentSilent(Timeout):
     hint_template = Message("look whether its model answers; the last heard of it: {heard}")
 
     def __init__(self, name: str, elapsed: float, limit: float, heard: str = "") -> None:
-        super().__init__(name, elapsed, limit, "backend")
-        self.msg = Message("{name} said nothing for {limit:g} s", name=name, limit=limit)
-        self.args = (self.msg,)
-        self.values = {**self.values, "heard": heard or "-"}
-        if heard:
-            self.figures["heard"] = heard
+        msg = Message("{name} said nothing for {limit:g} s", name=name, limit=limit)
+        figures: dict[str, Json] = {"backend": name, "elapsed": elapsed, "limit": limit}
+        details = {**figures, "heard": heard} if heard else figures
+        SkillError.__init__(self, msg, details=details, limit=limit, heard=heard or "-")
 
 
-class OutputTooLarge(SkillError):
-    recoverable = False
+class OutputTooLarge(SkillError, recoverable=False):
     summary_template = Message("too much output: over {limit}")
     hint_template = Message("let the skill write a file instead of stdout; head and tail are kept in {log}")
 
 
-class SandboxUnavailable(SkillError):
-    recoverable = False
+class SandboxUnavailable(SkillError, recoverable=False):
     summary_template = Message("sandbox unavailable: {missing}")
     hint_template = Message("`skillyard doctor` shows what this machine lacks")
 
@@ -460,8 +482,7 @@ class SandboxTooWeak(SandboxUnavailable):
         super().__init__(msg, details={"missing": list(not_covered), "sandbox": level}, level=level, missing=names)
 
 
-class AgentNotInstalled(SkillError):
-    recoverable = True
+class AgentNotInstalled(SkillError, recoverable=True):
     summary_template = Message("agent not installed: {agent}")
     hint_template = Message("install it: {command}")
 
@@ -471,22 +492,23 @@ class AgentTooOld(AgentNotInstalled):
     hint_template = Message("update it: {command}")
 
     def __init__(self, agent: str, version: str, minimum: str, command: str) -> None:
-        msg = Message("{agent} {version} is older than {minimum}", agent=agent, version=version, minimum=minimum)
-        super().__init__(msg, details={"version": version, "minimum": minimum}, command=command, **msg.values)
+        told = {"version": version, "minimum": minimum}
+        msg = Message("{agent} {version} is older than {minimum}", agent=agent, **told)
+        super().__init__(msg, details=told, agent=agent, version=version, minimum=minimum, command=command)
 
 
-class BackendFailed(SkillError):
-    retryable = True
+class BackendFailed(SkillError, retryable=True):
     summary_template = Message("{agent} failed: {reason}")
     hint_template = Message("it depends on the error: the agent, started by hand, says the same")
 
-    def __init__(self, agent: str, reason: str, *, details: Mapping[str, Json] | None = None) -> None:
+    def __init__(
+        self, agent: str, reason: str, *, details: Mapping[str, Json] = NOTHING, advice: Message | None = None
+    ) -> None:
         msg = Message("{place}: {reason}", place=agent, reason=reason)
-        super().__init__(msg, details={"backend": agent, **(details or {})}, agent=agent, reason=reason)
+        super().__init__(msg, details={"backend": agent, **details}, advice=advice, agent=agent, reason=reason)
 
 
-class TooDeep(SkillError):
-    recoverable = False
+class TooDeep(SkillError, recoverable=False):
     summary_template = Message("agents inside agents: {depth} deep (at most {deepest})")
     hint_template = Message("the agent that is running must do the task itself")
 

@@ -24,14 +24,10 @@ class Lang(StrEnum):
     EN = "en"
 
     @classmethod
-    def of_locale(cls, locale: str) -> "Lang":
-        return cls.ZH if locale.lower().startswith("zh") else cls.EN
-
-    @classmethod
     def choose(cls, asked: str | None, env: Mapping[str, str]) -> "Lang":
         """Return the language asked for, else that of SKILLYARD_LANG, else that of the locale."""
         names = (asked, *(env.get(name) for name in ("SKILLYARD_LANG", "LC_ALL", "LC_MESSAGES", "LANG")))
-        return cls.of_locale(next(filter(None, names), ""))
+        return cls.ZH if next(filter(None, names), "").lower().startswith("zh") else cls.EN
 
 
 class Message(str):
@@ -69,12 +65,6 @@ class Message(str):
 
     def __reduce__(self) -> tuple[Callable[[], "Message"], tuple[()]]:
         return partial(Message, self.template, **self.values), ()
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: object) -> Self:
-        return self
 
     def render(self, lang: Lang, /, **values: object) -> str:
         """Return the text in this language; `values` fill a template, or replace values of the message."""

@@ -130,10 +130,14 @@ class Request(NamedTuple):
     typed_in: Path | None = None
     #: Folder of a skill that is staged for this run and not in the catalog.
     staged: Path | None = None
+    #: Exit codes that count as success in this run; empty for those that the skill declares.
+    success_exit_codes: tuple[int, ...] = ()
     #: Refuse responses of JSON skills that only nearly follow the specification.
     strict: bool = False
     #: False if the person asked for no sandbox on the command line.
     sandboxed: bool = True
+    #: The person said beforehand that the changes of a run that succeeds are applied.
+    apply: bool = False
     stdin: bytes = b""
     lang: Lang = Lang.EN
     agent: str = "skills"
@@ -164,6 +168,7 @@ class Call(NamedTuple):
     led_out: tuple[Path, ...] = ()
     stdin: bytes = b""
     strict: bool = False
+    success_exit_codes: tuple[int, ...] = (0,)
     #: Private copy of the skill's folder, if a grant covers it: only these bytes are used.
     copy: Path | None = None
     #: The program sees the copy at the path of the skill's own folder, not where the copy is.

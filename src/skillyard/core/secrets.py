@@ -6,7 +6,6 @@ Programs may print millions of characters that start like a key: no part of the 
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
 
 from skillyard.core.values import Json
 
@@ -28,13 +27,8 @@ _KEYS = r"""
 _HINTS = ("k-", "gh", "github_pat_", "xox", "AKIA", "AIza", "eyJ", "://", "PRIVATE", "earer ", "EARER ")
 
 
-@cache
-def _keys() -> re.Pattern[str]:
-    return re.compile(_KEYS, re.VERBOSE)
-
-
 def mask_keys(text: str) -> str:
-    return _keys().sub(MASK, text) if any(hint in text for hint in _HINTS) else text
+    return re.sub(_KEYS, MASK, text, flags=re.VERBOSE) if any(hint in text for hint in _HINTS) else text
 
 
 class Redactor:
@@ -81,7 +75,7 @@ class Redactor:
             case str():
                 return self.text(value)
             case Mapping():
-                return {self.text(key): self.value(item) for key, item in value.items()}
+                return self.mapping(value)
             case Sequence():
                 return [self.value(item) for item in value]
             case int() | float() if self._known and self._known.search(str(value)):

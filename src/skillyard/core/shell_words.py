@@ -1,10 +1,13 @@
 """Splits a text into words as a shell does, and tells which were quoted. Nothing else of a shell is supported."""
 
-from collections.abc import Iterator
+import re
 from typing import NamedTuple
 
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message
+
+#: White space, an escaped character, a text in single or double quotes, or anything else.
+_PART = re.compile(r"""(\s+)|\\(.)|'([^']*)'|"([^"\\]*(?:\\.[^"\\]*)*)"|[^\s\\'"]+""", re.DOTALL)
 
 
 class Word(NamedTuple):
@@ -17,43 +20,20 @@ def split(text: str) -> list[Word]:
     """Return the words. Raise InvalidArgs if a quote is left open."""
     if "\0" in text:
         raise InvalidArgs(Message("a prompt holds no NUL characters"))
-    return list(_words(text))
-
-
-def _words(text: str) -> Iterator[Word]:
-    characters = iter(text)
-    current: list[str] = []
-    started = quoted = False
-    for character in characters:
-        if character.isspace():
-            if started:
-                yield Word("".join(current), quoted)
-            current, started, quoted = [], False, False
-            continue
-        started = True
-        if character == "\\":
-            quoted = True
-            current.append(_next(characters))
-        elif character in {"'", '"'}:
-            quoted = True
-            current.extend(_quoted(characters, character))
-        else:
-            current.append(character)
-    if started:
-        yield Word("".join(current), quoted)
-
-
-def _quoted(characters: Iterator[str], end: str) -> Iterator[str]:
-    while (character := _next(characters)) != end:
-        if character == "\\" and end == '"':
-            following = _next(characters)
-            yield following if following in {'"', "\\"} else f"\\{following}"
-        else:
-            yield character
-
-
-def _next(characters: Iterator[str]) -> str:
-    character = next(characters, None)
-    if character is None:
-        raise InvalidArgs(Message("a quote is opened and never closed"))
-    return character
+    words: list[Word] = []
+    position, starts_word = 0, True
+    while position < len(text):
+        found = _PART.match(text, position)
+        if found is None:
+            raise InvalidArgs(Message("a quote is opened and never closed"))
+        position = found.end()
+        space, escaped, single, double = found.groups()
+        if not space:
+            quoted = next((part for part in (escaped, single) if part is not None), None)
+            if double is not None:
+                quoted = re.sub(r'\\(["\\])', r"\1", double)
+            before = Word("") if starts_word else words.pop()
+            part = found[0] if quoted is None else quoted
+            words.append(Word(before.text + part, before.quoted or quoted is not None))
+        starts_word = bool(space)
+    return words

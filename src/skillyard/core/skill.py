@@ -2,8 +2,8 @@
 
 Lists need a kind's name and nothing else, so its module is named here and loaded only when a skill of it is used."""
 
-import json
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -91,6 +91,12 @@ SLOT: Final = re.compile(rf"\$?\{{({NAME})\}}")
 OWN_SLOTS: Final = frozenset({"output", "skill", "baseDir", "CLAUDE_SKILL_DIR"})
 
 
+def fold(text: str) -> str:
+    """Return the text for comparisons: without differences of case, full-width letters and ligatures."""
+    folded = text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
+    return folded.replace("c#", "csharp").replace("c++", "cplusplus")  # no tokeniser keeps these signs
+
+
 class Severity(StrEnum):
     """How bad a finding is; `rank` orders them."""
 
@@ -148,6 +154,15 @@ class Param(NamedTuple):
     option: bool = False
 
 
+def as_exit_codes(value: Json) -> tuple[int, ...] | None:
+    """Return the exit codes of a list or a text like `0,1`, always with 0; None if it is anything else."""
+    listed = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else [value]
+    texts = [str(item).strip() for item in listed]
+    if not texts or not all(text.isascii() and text.isdigit() and int(text) < 256 for text in texts):
+        return None
+    return tuple(sorted({0, *map(int, texts)}))
+
+
 class Skill(NamedTuple):
     """One skill, wherever it came from: what we read from its file."""
 
@@ -162,6 +177,8 @@ class Skill(NamedTuple):
     entry: str = ""
     actions: tuple[str, ...] = ()
     timeout_seconds: float | None = None
+    #: Exit codes of its programs that are no failure: a linter's 1 says that it found something.
+    success_exit_codes: tuple[int, ...] = (0,)
     #: agents/<role>, for a skill that an agent.yaml declares.
     role: str = ""
     #: The whole frontmatter as written, known and unknown fields alike.
@@ -187,11 +204,15 @@ class Skill(NamedTuple):
         findings = [{name: as_json(value) for name, value in each._asdict().items()} for each in self.findings]
         params = [param._asdict() for param in self.params]
         changed = {"path": str(self.path), "params": params, "fields": dict(self.fields), "findings": findings}
+        import json  # noqa: PLC0415  (lists need no whole skill)
+
         return json.dumps({**self._asdict(), **changed}, ensure_ascii=False)
 
     @classmethod
     def from_record(cls, record: str) -> "Skill":
         """Return the skill that `as_record` gave."""
+        import json  # noqa: PLC0415
+
         fields: dict[str, Any] = json.loads(record)
         params = [
             Param(**{**param, "type": ParamType(param["type"]), "choices": tuple(param["choices"])})
@@ -200,4 +221,5 @@ class Skill(NamedTuple):
         read = ({name: of_json(value) for name, value in each.items()} for each in fields["findings"])
         findings = [Finding(**{**each, "severity": Severity(each["severity"])}) for each in read]
         fields |= {"path": Path(fields["path"]), "kind": Kind(fields["kind"]), "params": params, "findings": findings}
-        return cls(**{**fields, **{key: tuple(fields[key]) for key in ("tags", "actions", "params", "findings")}})
+        listed = ("tags", "actions", "success_exit_codes", "params", "findings")
+        return cls(**{**fields, **{key: tuple(fields[key]) for key in listed}})

@@ -18,28 +18,23 @@ def check_value(value: object, depth: int = 0) -> None:
     if depth > MAX_DEPTH:
         raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
     match value:
-        case None | bool() | int():
+        case float() if not math.isfinite(value):
+            raise ValueError(f"{value} is not a JSON number")
+        case None | bool() | int() | float():
             return
-        case float():
-            if not math.isfinite(value):
-                raise ValueError(f"{value} is not a JSON number")
         case str():
             check_text(value)
         case Mapping():
             for key, item in value.items():
-                check_key(key)
+                if not isinstance(key, str):
+                    raise ValueError(f"a key must be text, not {type(key).__name__}")  # noqa: TRY004
+                check_text(key)
                 check_value(item, depth + 1)
         case list() | tuple():
             for item in value:
                 check_value(item, depth + 1)
         case _:
             raise ValueError(f"{type(value).__name__} is not a JSON value")
-
-
-def check_key(key: object) -> None:
-    if not isinstance(key, str):
-        raise ValueError(f"a key must be text, not {type(key).__name__}")  # noqa: TRY004
-    check_text(key)
 
 
 def check_text(text: str) -> None:

@@ -8,6 +8,7 @@ whichever process did it, and a call that finds nothing new reads no file.
 import os
 import time
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,9 +16,9 @@ from skillyard.catalog.files import is_utf8
 from skillyard.catalog.index import Stamp
 from skillyard.catalog.roots import SKILL_FILE
 from skillyard.catalog.scan import is_settled, stamp_of
-from skillyard.catalog.search import fold
 from skillyard.core.errors import InvalidArgs, SkillNotFound
 from skillyard.core.messages import Message
+from skillyard.core.skill import fold
 from skillyard.dispatch.text import LIMIT_CHARACTERS, ActiveSkill, count_fitting, find_imitations
 from skillyard.store.activations import EVERYWHERE, GLOBAL, Activation, Activations
 
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 #: The owner of activations if nobody says otherwise.
 DEFAULT_USER = "default"
 _LONGEST_CONVERSATION = 200
-#: Conversations whose answer is remembered; the oldest goes first.
-_MOST_CONVERSATIONS = 1_000
+#: How many answers are remembered.
+_MOST_ANSWERS = 1_000
 
 
 class SkillContent(NamedTuple):
@@ -63,27 +64,6 @@ class ActiveSkills(NamedTuple):
     #: How many of the skills fit into the limit, and the limit in characters.
     fitting: int = 0
     limit: int = LIMIT_CHARACTERS
-
-
-class ContentCache:
-    """Files by folder, and whole answers by `user:conversation`. Shared by all threads of a process."""
-
-    def __init__(self) -> None:
-        self._contents: dict[str, SkillContent] = {}
-        #: Each answer, after the rows and files that it was made of.
-        self.conversations: dict[str, tuple[tuple[Activation, ...], tuple[SkillContent | None, ...], ActiveSkills]] = {}
-
-    def read(self, folder: str) -> SkillContent | None:
-        """Return None if there is no skill file (any more)."""
-        file, stamp = _skill_file(folder)
-        if stamp is None:
-            self._contents.pop(folder, None)
-            return None
-        known = self._contents.get(folder)
-        if known and known.settled and (known.stamp, known.file) == (stamp, file):
-            return known
-        content = self._contents[folder] = _read(file, stamp)
-        return content
 
 
 def _skill_file(folder: str) -> tuple[str, Stamp | None]:
@@ -120,9 +100,14 @@ def _read(file: str, stamp: Stamp) -> SkillContent:
 
 
 class Contents:
-    """What the active skills of one project say. `activations` returns None if there never were any."""
+    """What the active skills of one project say. `activations` returns None if there never were any.
 
-    def __init__(self, activations: Callable[[], Activations | None], project: str, cache: ContentCache) -> None:
+    `cache` has the files that were read, by folder; all threads of a process may share it.
+    """
+
+    def __init__(
+        self, activations: Callable[[], Activations | None], project: str, cache: dict[str, SkillContent]
+    ) -> None:
         self._activations, self._project, self._cache = activations, project, cache
 
     def active(self, conversation: str | None = None, user: str = DEFAULT_USER) -> ActiveSkills:
@@ -132,19 +117,10 @@ class Contents:
         if activations is None:
             return ActiveSkills()
         rows = activations.list(user, name, self._project)
-        contents = tuple(self._cache.read(row.skill) for row in rows)
-        answers, key = self._cache.conversations, f"{user}:{name}"
-        known = answers.get(key)
-        if known and known[:2] == (rows, contents):
-            return known[2]
+        contents = tuple(self.read(row.skill) for row in rows)
         if gone := [row.skill for row, content in zip(rows, contents, strict=True) if not content and _is_gone(row)]:
             activations.forget(gone)
-        active = _as_active(rows, contents)
-        answers.pop(key, None)
-        answers[key] = rows, contents, active
-        while len(answers) > _MOST_CONVERSATIONS:
-            answers.pop(next(iter(answers)), None)
-        return active
+        return _as_active(rows, contents)
 
     def forget(self, folders: Sequence[Path]) -> None:
         """Skills that were removed are active nowhere, for nobody."""
@@ -152,16 +128,25 @@ class Contents:
             activations.forget([str(folder) for folder in folders])
 
     def read(self, folder: str) -> SkillContent | None:
-        return self._cache.read(folder)
+        """Return None if there is no skill file (any more)."""
+        file, stamp = _skill_file(folder)
+        if stamp is None:
+            self._cache.pop(folder, None)
+            return None
+        known = self._cache.get(folder)
+        if known is None or not known.settled or (known.stamp, known.file) != (stamp, file):
+            known = self._cache[folder] = _read(file, stamp)
+        return known
 
 
 def _is_gone(row: Activation) -> bool:
-    """Whether the folder is gone and what is around it is there: a file may just be replaced, a disk not mounted."""
+    """The folder is gone and what is around it is there: a file may just be replaced, a disk not mounted."""
     folder = Path(row.skill)
     around = Path(row.project) if row.project else folder.parent
     return not folder.is_dir() and around.is_dir()
 
 
+@lru_cache(_MOST_ANSWERS)
 def _as_active(rows: tuple[Activation, ...], contents: tuple[SkillContent | None, ...]) -> ActiveSkills:
     """A file counts once if it is active globally and here, or reached through a link."""
     once: dict[Stamp, tuple[Activation, SkillContent]] = {}
@@ -233,9 +218,8 @@ class Activator:
             msg = Message("{role}/{name} is declared in agent.yaml: it has no text for an agent", role=role, name=name)
             raise InvalidArgs(msg)
         if not is_utf8(folder):
-            raise InvalidArgs(
-                Message("the path of {name} cannot be written down: {folder!r}", name=name, folder=folder)
-            )
+            msg = Message("the path of {name} cannot be written down: {folder!r}", name=name, folder=folder)
+            raise InvalidArgs(msg)
         return entry
 
     def _rows(self, conversation: str | None, user: str) -> tuple[Activation, ...]:
@@ -259,7 +243,6 @@ def as_conversation(asked: str | None) -> str:
         return GLOBAL
     has_controls = any(character < " " or "\x7f" <= character <= "\x9f" for character in asked)
     if not asked.strip() or has_controls or not is_utf8(asked) or len(asked) > _LONGEST_CONVERSATION:
-        raise InvalidArgs(
-            Message("a session is named by 1 to {most} characters that can be printed", most=_LONGEST_CONVERSATION)
-        )
+        most = _LONGEST_CONVERSATION
+        raise InvalidArgs(Message("a session is named by 1 to {most} characters that can be printed", most=most))
     return asked

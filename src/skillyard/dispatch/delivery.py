@@ -8,22 +8,20 @@ backend's own session is resumed, also after we were killed during a turn.
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from skillyard.backends.driver import Driver, Start, Turn
-from skillyard.core.backend_events import Ask, Event, EventKind, Tell, TurnEnd, refuse
+from skillyard.core.backend_events import Ask, Event, EventKind, Permission, Tell, TurnEnd, refuse
+from skillyard.core.cancel_token import CancelToken
 from skillyard.core.errors import BackendFailed, SkillError, Stopped
 from skillyard.core.messages import RAN, Message
-from skillyard.core.result import Result, error_result, make_meta
+from skillyard.core.result import Clock, Result, error_result
 from skillyard.core.secrets import Redactor
 from skillyard.core.states import State
-from skillyard.core.values import Json
+from skillyard.core.values import NOTHING, Json
 from skillyard.dispatch.request import DispatchRequest
-from skillyard.dispatch.transcript import TASK, Log, Transcript
 from skillyard.dispatch.warm import WarmTurn
-from skillyard.sandbox.cancel_token import CancelToken
-from skillyard.store.conversations import Conversation, ConversationState
+from skillyard.store.conversations import Conversation, ConversationEvent, Conversations, ConversationState
 from skillyard.store.locks import LockedFile
 from skillyard.store.runs import RUNNING, Run
 
@@ -32,21 +30,106 @@ if TYPE_CHECKING:
 
 _DAY = 86_400
 _POLL_SECONDS = 0.1
+#: The history's word for what was sent, beside the kinds of events.
+_TASK = "task"
+#: Whole lines wait this long, so that not every word is written to the disk.
+_KEEP_SECONDS = 0.5
+_LONGEST_LINE = 10_000
 
 
-class DispatchSettings(NamedTuple):
-    """The user's settings for every task."""
+class Transcript:
+    """The events of one turn: passed on at once, kept as history, and joined to the answer.
 
-    #: The order in which backends are tried if nobody names one; empty for all, in our order.
-    order: tuple[str, ...] = ()
-    limit_seconds: float = 3600.0
-    #: A backend that sends nothing for so long hangs.
-    silent_seconds: float = 300.0
-    #: By backend: tools that need no permission.
-    allowed_tools: Mapping[str, tuple[str, ...]] = {}
-    #: The command lines of backends that the user named.
-    commands: Mapping[str, tuple[str, ...]] = {}
-    keep_days: float = 30.0
+    Text comes in pieces that may cut a secret in two. It is kept in whole lines, with what looks like a secret masked.
+    """
+
+    def __init__(
+        self,
+        conversations: Conversations,
+        conversation: Conversation,
+        run: str,
+        tell: Tell,
+        log: Callable[[bytes], object],
+    ) -> None:
+        """`log` is the run's own: it gets the text, and the names of the tools."""
+        self._conversations, self._conversation, self._run = conversations, conversation, run
+        self._tell, self._log = tell, log
+        self._redact = Redactor()
+        self._pending, self._kept_at = "", 0.0
+        self._message: Json = None
+        #: The backend's own session and model, once it reported them.
+        self.session = conversation.session
+        self.model: Json = None
+        self._pieces: list[str] = []
+        self.usage: Mapping[str, Json] = NOTHING
+        self.refused: list[Permission] = []
+        #: A `TurnEnd` once the turn is over, and the backend's own word for it.
+        self.stop, self.reason = "", "no end"
+
+    @property
+    def content(self) -> str:
+        """The answer, or the part of it that came."""
+        return "".join(self._pieces)
+
+    def note(self, kind: str, text: str, data: Mapping[str, Json] = NOTHING) -> None:
+        """Add to the history."""
+        event = ConversationEvent(self._run, time.time(), kind, self._redact.text(text), self._redact.mapping(data))
+        self._conversations.record(self._conversation, event)
+
+    def add(self, event: Event) -> None:
+        match event.kind:
+            case EventKind.TEXT:
+                self._add_text(event)
+                self._log(event.text.encode("utf-8", "replace"))
+            case EventKind.TOOL_CALL:
+                self._log(f"\n→ {event.text}\n".encode("utf-8", "replace"))
+            case EventKind.STARTED:
+                self.session = str(event.data.get("session") or self.session)
+                self.model = event.data.get("model")
+                self._conversations.move(self._conversation, ConversationState.RUNNING, time.time(), self.session)
+            case EventKind.USAGE:
+                self.usage = event.data
+            case EventKind.DONE:
+                self._pieces = [event.text]
+                self.stop, self.reason = str(event.data.get("stop")), str(event.data.get("reason"))
+                self.session = str(event.data.get("session") or self.session)
+        if event.kind is not EventKind.TEXT:
+            self.flush()
+            self.note(event.kind, "" if event.kind is EventKind.DONE else event.text, event.data)
+        self._tell(event)
+
+    def flush(self) -> None:
+        if self._pending:
+            self.note(EventKind.TEXT, self._pending)
+            self._pending = ""
+        self._kept_at = time.monotonic()
+
+    def asking(self, ask: Ask) -> Ask:
+        """Wrap `ask` so that its answers are recorded."""
+
+        def asked(permission: Permission) -> bool:
+            allowed = ask(permission)
+            if not allowed:
+                self.refused.append(permission)
+            self.note("permission", permission.says, {"tool": permission.tool, "allowed": allowed})
+            return allowed
+
+        return asked
+
+    def _add_text(self, event: Event) -> None:
+        if event.data.get("message") != self._message:
+            self.flush()
+            self._pieces, self._message = [], event.data.get("message")
+        self._pieces.append(event.text)
+        self._pending += event.text
+        if time.monotonic() - self._kept_at > _KEEP_SECONDS:
+            lines, end, rest = self._pending.rpartition("\n")
+            if end:
+                self._pending = lines + end
+                self.flush()
+                self._pending = rest
+            elif len(rest) > _LONGEST_LINE:
+                self.flush()
 
 
 class Delivery:
@@ -60,13 +143,12 @@ class Delivery:
         self._run = request.run or dispatcher.new_id()
         self._name = request.conversation or self._run
         self._limit = request.limit_seconds or self._settings.limit_seconds
-        self._started, self._moment = time.monotonic(), datetime.now(UTC)
+        self._clock = Clock()
         self._transcript: Transcript | None = None
         self._warm: WarmTurn | None = None
 
-    def run(self, ask: Ask) -> tuple[Result, SkillError | None]:
-        """Play the turn as a run. Return its result, and the error if it failed."""
-        cause: SkillError | None = None
+    def run(self, ask: Ask) -> Result:
+        """Play the turn as a run."""
         try:
             with (
                 self._place() as conversation,
@@ -76,17 +158,17 @@ class Delivery:
                     self._play(conversation, ask, record.hear)
                     result = self._done()
                 except SkillError as error:
-                    result, cause = self._failed(error), error
+                    result = self._failed(error)
                 record.settle(result)
-            self._conversations.forget_before(time.time() - self._settings.keep_days * _DAY)
+            self._conversations.forget_before(time.time() - self._dispatcher.keep_days * _DAY)
         except SkillError as error:
-            return self._failed(error), error
-        return result, cause
+            return self._failed(error)
+        return result
 
     @contextmanager
     def _place(self) -> Iterator[Conversation]:
         """Wait for the conversation, and for its warm backend or a slot. Both are held inside."""
-        key = self._driver.name, str(self._request.folder), self._name, self._moment.timestamp()
+        key = self._driver.name, str(self._request.folder), self._name, self._clock.moment.timestamp()
         opened = self._conversations.open(*key)
         busy = f"another task runs in the conversation {self._name}"
         with ExitStack() as held:
@@ -101,6 +183,11 @@ class Delivery:
                 held.enter_context(self._wait(self._take_slot, busy))
             yield conversation
 
+    def _take_slot(self) -> LockedFile | None:
+        """An idle warm backend gives its slot away."""
+        slots, warm = self._dispatcher.slots, self._dispatcher.warm
+        return slots.take() or (slots.take() if warm.make_room() else None)
+
     def _reach(self, conversation: Conversation) -> WarmTurn | None:
         """Return the backend that is warm for exactly this task; any other of the conversation is ended."""
         warm, name = self._dispatcher.warm, self._driver.name
@@ -112,11 +199,6 @@ class Delivery:
             self._tell(Event(EventKind.WAITING, f"the warm agent was ended: {why}"))
         return reached
 
-    def _take_slot(self) -> LockedFile | None:
-        """An idle warm backend gives its slot away."""
-        slots = self._dispatcher.slots
-        return slots.take() or (slots.take() if self._dispatcher.warm.make_room() else None)
-
     def _start(self, conversation: Conversation) -> Start:
         request = self._request
         usual = self._settings.allowed_tools.get(self._driver.name, ())
@@ -124,31 +206,29 @@ class Delivery:
         return Start(request.folder, conversation.session or None, request.model, allowed, request.max_turns)
 
     def _wait(self, take: Callable[[], LockedFile | None], why: str) -> LockedFile:
-        deadline = self._started + self._limit
-        told = False
+        waiting = False
         while (hold := take()) is None:
             if self._stop.cancelled:
                 raise Stopped(Message("it was taken back while it waited"))
-            if time.monotonic() > deadline:
+            if self._clock.seconds > self._limit:
                 msg = Message("{why}, for more than {limit:g} s", why=why, limit=self._limit)
-                error = BackendFailed(self._driver.name, msg)
-                error.extra_hint = Message("`skillyard backend stop` ends what is running")
-                raise error
-            if not told:
+                advice = Message("`skillyard backend stop` ends what is running")
+                raise BackendFailed(self._driver.name, msg, advice=advice)
+            if not waiting:
                 self._tell(Event(EventKind.WAITING, why))
-                told = True
+                waiting = True
             time.sleep(_POLL_SECONDS)
         return hold
 
-    def _play(self, conversation: Conversation, ask: Ask, log: Log) -> None:
+    def _play(self, conversation: Conversation, ask: Ask, log: Callable[[bytes], object]) -> None:
         """Whatever happens inside, the backend has ended and the conversation has its final state."""
         transcript = self._transcript = Transcript(self._conversations, conversation, self._run, self._tell, log)
         self._conversations.begin(conversation, self._run, time.time())
         state = ConversationState.STOPPED  # after an interrupt
         try:
-            transcript.note(TASK, self._request.enhanced.text)
+            transcript.note(_TASK, self._request.enhanced.text)
             self._follow(conversation, transcript, ask)
-            state = ConversationState.STOPPED if transcript.cancelled else ConversationState.IDLE
+            state = ConversationState.STOPPED if transcript.stop == TurnEnd.CANCELLED else ConversationState.IDLE
         except SkillError as error:
             transcript.flush()
             transcript.note(EventKind.ERROR, error.msg, {"type": error.type})
@@ -157,7 +237,14 @@ class Delivery:
         finally:
             transcript.flush()
             self._conversations.move(conversation, state, time.time(), transcript.session)
-        self._check_end(transcript)
+        name = self._driver.name
+        if transcript.stop == TurnEnd.CANCELLED:
+            resume = {"session": self._name, "backend": name}
+            advice = Message("resume the conversation with --session {session} --to {backend}", **resume)
+            raise Stopped(Message("{name} was stopped", name=name), details={"stop": transcript.stop}, advice=advice)
+        if transcript.stop in {"", TurnEnd.CUT}:
+            details: dict[str, Json] = {"stop": transcript.stop, "reason": transcript.reason}
+            raise BackendFailed(name, Message("it gave up: {reason}", reason=transcript.reason), details=details)
 
     def _follow(self, conversation: Conversation, transcript: Transcript, ask: Ask) -> None:
         if self._stop.cancelled:
@@ -177,19 +264,6 @@ class Delivery:
                         raise BackendFailed(self._driver.name, msg)
         finally:
             running.close()
-
-    def _check_end(self, transcript: Transcript) -> None:
-        name, done = self._driver.name, transcript.done
-        if transcript.cancelled:
-            stopped = Stopped(Message("{name} was stopped", name=name), details={"stop": transcript.stop})
-            stopped.extra_hint = Message(
-                "resume the conversation with --session {session} --to {backend}", session=self._name, backend=name
-            )
-            raise stopped
-        if done is None or transcript.stop == TurnEnd.CUT:
-            reason = str(done.data.get("reason")) if done else "no end"
-            details: dict[str, Json] = {"stop": transcript.stop, "reason": reason}
-            raise BackendFailed(name, Message("it gave up: {reason}", reason=reason), details=details)
 
     def _done(self) -> Result:
         request, prompt = self._request, self._request.prompt
@@ -223,10 +297,8 @@ class Delivery:
         return facts
 
     def _meta(self) -> Mapping[str, Json]:
-        seconds = time.monotonic() - self._started
         model = (self._transcript.model if self._transcript else None) or self._request.model
-        run = self._run if self._transcript else None
-        return make_meta(self._request.agent, seconds, self._moment, run=run, model=model)
+        return self._clock.meta(self._request.agent, {"run": self._run if self._transcript else None, "model": model})
 
     def _as_run(self, conversation: Conversation) -> Run:
         """Return the row of the task before it is sent; its agent is the backend."""
@@ -248,7 +320,7 @@ class Delivery:
             skill=request.prompt.name if request.prompt else "",
             kind="prompt" if request.prompt else "dispatch",
             state=RUNNING,
-            started=self._moment.timestamp(),
+            started=self._clock.moment.timestamp(),
             job=str(request.job.get("label", "")),
             request=Redactor().mapping({key: value for key, value in facts.items() if value}),
         )

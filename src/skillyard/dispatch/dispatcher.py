@@ -3,13 +3,13 @@
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from skillyard.backends.driver import Driver, Start, Turn
-from skillyard.core.backend_events import Ask, EventKind, Tell, ignore, refuse
+from skillyard.core.backend_events import Ask, DispatchSettings, Tell, ignore, refuse
+from skillyard.core.cancel_token import CancelToken
 from skillyard.core.child_process import DEPTH
 from skillyard.core.errors import (
     AgentNotInstalled,
@@ -21,9 +21,9 @@ from skillyard.core.errors import (
     SkillError,
 )
 from skillyard.core.messages import Message, join_messages
-from skillyard.core.result import Request, Result, error_result, make_meta
+from skillyard.core.result import Clock, Request, Result, error_result
 from skillyard.dispatch.activation import as_conversation
-from skillyard.dispatch.delivery import Delivery, DispatchSettings
+from skillyard.dispatch.delivery import Delivery
 from skillyard.dispatch.request import DispatchRequest, PromptSkill, working_folder
 from skillyard.dispatch.text import EnhancedTask, enhance
 from skillyard.dispatch.warm import WarmBackend, WarmBackends
@@ -31,9 +31,7 @@ from skillyard.runners.prompt import as_task
 from skillyard.runtime.check import check
 from skillyard.runtime.pipeline import Runtime, as_result
 from skillyard.runtime.record import Recorder
-from skillyard.sandbox.cancel_token import CancelToken
-from skillyard.store.conversation_locks import AgentSlots, CancelPipes
-from skillyard.store.conversations import Conversation, Conversations, ConversationState
+from skillyard.store.conversations import AgentSlots, CancelPipes, Conversation, Conversations, ConversationState
 
 _POLL_SECONDS = 0.1
 _HELLO_SECONDS = 120.0
@@ -45,9 +43,10 @@ AT_WORK = (ConversationState.STARTING, ConversationState.RUNNING)
 
 
 class StartedWarm(NamedTuple):
+    """`already`: it was warm before."""
+
     conversation: Conversation
     backend: WarmBackend
-    #: Whether it was warm before.
     already: bool
 
 
@@ -61,6 +60,7 @@ class Dispatcher(NamedTuple):
     cancel_pipes: CancelPipes
     warm: WarmBackends
     settings: DispatchSettings
+    keep_days: float
     new_id: Callable[[], str]
 
     def dispatch(
@@ -71,23 +71,18 @@ class Dispatcher(NamedTuple):
         `tell` gets every event as it comes, `ask` answers what the backend wants to be allowed, `stop` ends the turn
         from another thread.
         """
-        started, moment = time.monotonic(), datetime.now(UTC)
+        clock = Clock()
         try:
-            drivers = choose(self.drivers, request.to, self._latest_backend(request), self.settings.order)
+            name, folder = request.conversation, str(request.folder)
+            latest = self.conversations.list(1, name=name, folder=folder) if name is not None else ()
+            drivers = choose(self.drivers, request.to, latest[0].backend if latest else "", self.settings.order)
         except SkillError as error:
-            meta = make_meta(request.agent, time.monotonic() - started, moment)
-            return error_result(error, request.agent, request.lang, meta)
+            return error_result(error, request.agent, request.lang, clock.meta(request.agent))
         for driver in drivers:
-            result, cause = Delivery(self, request, driver, tell, stop or CancelToken()).run(ask)
-            if not isinstance(cause, AgentTooOld):  # the next one may be newer
+            result = Delivery(self, request, driver, tell, stop or CancelToken()).run(ask)
+            if result.meta.get("code") != AgentTooOld.code:  # the next one may be newer
                 break
         return result
-
-    def _latest_backend(self, request: DispatchRequest) -> str:
-        if request.conversation is None:
-            return ""
-        found = self.conversations.list(1, name=request.conversation, folder=str(request.folder))
-        return found[0].backend if found else ""
 
     def run_prompt(
         self,
@@ -101,7 +96,7 @@ class Dispatcher(NamedTuple):
         stop: CancelToken | None = None,
     ) -> Result:
         """Run a prompt skill by a backend: its text, with the arguments filled in, is the task."""
-        started, moment = time.monotonic(), datetime.now(UTC)
+        clock = Clock()
         try:
             skill = runtime.resolve(request)
             call = check(skill, request, runtime.root, "")
@@ -120,7 +115,7 @@ class Dispatcher(NamedTuple):
                 prompt=PromptSkill(skill.name, call.asked_as, skill.title or call.asked_as),
             )
         except SkillError as error:
-            return as_result(error, request, make_meta(request.agent, time.monotonic() - started, moment))
+            return as_result(error, request, clock.meta(request.agent))
         return self.dispatch(asked, tell, ask, stop)
 
     def ask(self, backend: str, question: str) -> str:
@@ -149,7 +144,12 @@ class Dispatcher(NamedTuple):
         found, _ = self.list_conversations(backend=backend, name=name)
         told = [each for each in found if each.state in AT_WORK and self.cancel_pipes.cancel(each.id, each.run)]
         deadline = time.monotonic() + _STOP_SECONDS
-        while still := [each for each in told if self._runs_still(each)]:
+
+        def runs_still(conversation: Conversation) -> bool:
+            now = self.conversations.get(conversation.id)
+            return now is not None and now.run == conversation.run and now.state in AT_WORK
+
+        while still := list(filter(runs_still, told)):
             if time.monotonic() > deadline:
                 name, backend = still[0].name, still[0].backend
                 msg = Message("{name} with {backend} was told to stop and still runs", name=name, backend=backend)
@@ -157,10 +157,6 @@ class Dispatcher(NamedTuple):
             time.sleep(_POLL_SECONDS)
         ended = {each.id for each in found if self.warm.end(each.id)}
         return tuple(each for each in found if each in told or each.id in ended)
-
-    def _runs_still(self, conversation: Conversation) -> bool:
-        now = self.conversations.get(conversation.id)
-        return now is not None and now.run == conversation.run and now.state in AT_WORK
 
     def start_warm(
         self,
@@ -229,7 +225,7 @@ def check_backend(driver: Driver, folder: Path, *, ask: bool = False) -> str:
         if not ask:
             running.hello(_HELLO_SECONDS)
             return ""
-        events = list(running.turn(Turn(_CHECK_QUESTION, _HELLO_SECONDS, _HELLO_SECONDS)))
-        return next((event.text for event in reversed(events) if event.kind is EventKind.DONE), "")
+        *_, done = running.turn(Turn(_CHECK_QUESTION, _HELLO_SECONDS, _HELLO_SECONDS))
+        return done.text
     finally:
         running.close()

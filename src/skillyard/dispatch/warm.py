@@ -32,11 +32,18 @@ from skillyard.backends.process import Disconnected, JsonConnection, connect, is
 from skillyard.backends.registry import make_drivers
 from skillyard.core.backend_events import Ask, Event, EventKind, Permission, TurnEnd, refuse
 from skillyard.core.child_process import DEPTH, own_function
-from skillyard.core.errors import BackendFailed, RuntimeFailed, SkillError, Stopped, Timeout, error_classes
-from skillyard.core.messages import Message, as_json, of_json
+from skillyard.core.errors import BackendFailed, RuntimeFailed, SkillError, Stopped, error_as_json, error_from
+from skillyard.core.messages import Message
 from skillyard.core.values import NOTHING, Json
-from skillyard.store.conversation_locks import AgentSlots, CancelPipes, ConversationLocks
-from skillyard.store.conversations import Conversation, ConversationEvent, Conversations, ConversationState
+from skillyard.store.conversations import (
+    AgentSlots,
+    CancelPipes,
+    Conversation,
+    ConversationEvent,
+    ConversationLocks,
+    Conversations,
+    ConversationState,
+)
 from skillyard.store.database import open_database
 
 #: What is written to the pipe `.end` of a server.
@@ -249,11 +256,10 @@ class WarmTurn:
 
 def serve() -> None:
     """Run the server process: `sys.argv` has the request, and stdout gets an answer of one line."""
-    request = json.loads(sys.argv[1])
     if os.fork():
         os._exit(0)  # so that nobody has to wait for the server's end
     try:
-        _serve(request)
+        _serve(json.loads(sys.argv[1]))
     except SkillError as error:
         _answer(error_as_json(error))
     except (OSError, sqlite3.Error) as error:
@@ -285,8 +291,8 @@ def _serve(request: Mapping[str, Any]) -> None:
         conversation = conversations.get(conversation_id)
         turn_lock = conversations.hold(conversation) if conversation else None
         if conversation is None or turn_lock is None:
-            session = conversation and conversation.name
-            raise BackendFailed("skillyard", Message("a task runs in the conversation {session}", session=session))
+            msg = Message("a task runs in the conversation {session}", session=conversation and conversation.name)
+            raise BackendFailed("skillyard", msg)
         with turn_lock:  # the backend's session must not change while the backend reads it
             slot = slots.take()
             if slot is None:
@@ -354,23 +360,23 @@ class _WarmServer:
 
     def run(self) -> str:
         """Serve one client after the other. Return why the server ends."""
-        while self._running and not (why := self._why or self._reason_to_end(self._running)):
+        while self._running and not self._why:
+            try:
+                inode = self._path.stat().st_ino
+            except OSError:
+                inode = 0
+            if not self._running.alive():
+                return "the agent ended"
+            if time.time() >= self._warm.idle_since + self._warm.idle_seconds:
+                return f"nothing was to do for {self._warm.idle_seconds:g} s"
+            if inode != self._inode:
+                return "its socket was removed"
             with contextlib.suppress(TimeoutError):
                 accepted, _ = self._listener.accept()
                 if is_ours(accepted):
                     self._serve(JsonConnection(accepted), self._running)
                 accepted.close()
-        return why
-
-    def _reason_to_end(self, running: Running) -> str:
-        if not running.alive():
-            return "the agent ended"
-        if time.time() >= self._warm.idle_since + self._warm.idle_seconds:
-            return f"nothing was to do for {self._warm.idle_seconds:g} s"
-        with contextlib.suppress(OSError):
-            if self._path.stat().st_ino == self._inode:
-                return ""
-        return "its socket was removed"
+        return self._why
 
     def end(self, why: str) -> None:
         with self._lock:
@@ -416,7 +422,17 @@ class _WarmServer:
             client.send({"ask": list(permission)})
             return answers.get()
 
-        threading.Thread(target=self._hear, args=(client, running, answers), daemon=True).start()
+        def hear() -> None:
+            """A client that disconnects cancels its turn, and never the turn of another."""
+            with contextlib.suppress(Disconnected):
+                while isinstance(allowed := client.receive().get("allowed"), bool):
+                    answers.put(allowed)
+            with self._lock:
+                if self._client is client:
+                    running.cancel()
+            answers.put(False)
+
+        threading.Thread(target=hear, daemon=True).start()
         last: dict[str, Json] = {}
         try:
             for event in running.turn(turn, ask):
@@ -429,36 +445,3 @@ class _WarmServer:
         except SkillError as error:
             return error_as_json(error)
         return last
-
-    def _hear(self, client: JsonConnection, running: Running, answers: "SimpleQueue[bool]") -> None:
-        """A client that disconnects cancels its turn, and never the turn of another."""
-        with contextlib.suppress(Disconnected):
-            while isinstance(allowed := client.receive().get("allowed"), bool):
-                answers.put(allowed)
-        with self._lock:
-            if self._client is client:
-                running.cancel()
-        answers.put(False)
-
-
-def error_as_json(error: SkillError) -> dict[str, Json]:
-    """Everything that its texts are made of, so that the other side can show it in any language."""
-    return {
-        "error": error.code,
-        "msg": as_json(error.msg),
-        "details": dict(error.details),
-        "values": {name: as_json(value) for name, value in error.values.items()},
-        "figures": error.figures if isinstance(error, Timeout) else {},
-        "hint": as_json(error.extra_hint),
-    }
-
-
-def error_from(message: Mapping[str, Json]) -> SkillError:
-    kind = next((each for each in error_classes() if each.code == message["error"]), BackendFailed)
-    error = kind.__new__(kind)
-    values = {name: of_json(value) for name, value in mapping(message.get("values")).items()}
-    SkillError.__init__(error, of_json(message.get("msg")), details=mapping(message.get("details")), **values)
-    error.extra_hint = of_json(message.get("hint"))
-    if isinstance(error, Timeout):
-        error.figures = dict(mapping(message.get("figures")))
-    return error

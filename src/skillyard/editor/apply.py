@@ -18,18 +18,20 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import NamedTuple
 
 from skillyard.core.errors import ChangesConflict, RuntimeFailed
 from skillyard.core.messages import Message
 from skillyard.editor.change_set import Change, ChangeKind, EntryType, shown
+from skillyard.editor.dirfd import FOLDER, READ, descend, open_fd
 
-_JOURNAL, _DONE = "journal.json", "journal.done"
+DONE = "journal.done"
 _NOREPLACE, _EXCHANGE = 1, 2
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NO_LINK = FOLDER | os.O_NOFOLLOW
 _CHUNK = 1 << 20
 
 
@@ -50,13 +52,16 @@ class Applier:
 
     def __init__(self, state: Path, project: Path) -> None:
         self._state, self._project = state, project
+        self._journal = state / "journal.json"
         self._stage = project / ".skillyard" / f"apply-{state.name}"
 
     def apply(self, upper: Path, changes: Sequence[Change], started_ns: int) -> None:
         """Make all the changes. Raise ChangesConflict where the project changed at `started_ns` or later."""
         with self._locked():
             self._take_back()
-            if conflicts := find_conflicts(self._project, changes, started_ns):
+            if (self._state / DONE).exists() or not upper.is_dir():
+                raise FileNotFoundError(errno.ENOENT, "it was applied or discarded meanwhile", str(self._state))
+            if conflicts := _find_conflicts(self._project, changes, started_ns):
                 raise ChangesConflict(tuple(map(shown, conflicts)))
             try:
                 steps = self._staged(upper, changes)
@@ -65,14 +70,14 @@ class Applier:
             except (OSError, ChangesConflict):
                 self._take_back()
                 raise
-            (self._state / _JOURNAL).rename(self._state / _DONE)
+            self._journal.rename(self._state / DONE)
             _sync(self._state)
             self._clean()
 
-    def recover(self) -> bool:
-        """Take back what a dead process left half done. Return whether there was anything."""
+    def recover(self) -> None:
+        """Take back what a dead process left half done."""
         with self._locked():
-            return self._take_back()
+            self._take_back()
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -82,80 +87,71 @@ class Applier:
 
     def _staged(self, upper: Path, changes: Sequence[Change]) -> list[Step]:
         """Copy what the changes bring into the staging folder, and return the steps in their order."""
-        folder = self._project / ".skillyard"
-        folder.mkdir(exist_ok=True)
-        os.close(os.open(folder, _FOLDER))  # never a link
+        self._stage.parent.mkdir(exist_ok=True)
+        os.close(os.open(self._stage.parent, _NO_LINK))  # never a link
         self._stage.mkdir(0o700)
-        removals, arrivals, modes = [], [], []
-        added = {each.path for each in changes if each.kind is ChangeKind.ADDED and each.entry is EntryType.FOLDER}
-        copier = _Copier(upper, changes)
+        removals, arrivals, modes, folders = [], [], [], []
+        #: The folders that are new, and where they are staged. What lies in one arrives with it.
+        added: dict[str, Path] = {}
         for number, change in enumerate(changes):
-            name = str(number)
             if change.kind is ChangeKind.MODE:
                 old = stat.S_IMODE(_status(self._project, change.path).st_mode)
                 modes.append(Step("chmod", change.path, "", 0, change.mode, old))
                 continue
             if change.kind in {ChangeKind.DELETED, ChangeKind.RENAMED}:
                 gone = change.old_path or change.path
-                removals.append(Step("remove", gone, f"{name}.old", _status(self._project, gone).st_ino))
-            if change.kind is not ChangeKind.DELETED and _folder_of(change.path) not in added:
-                copier.copy(change, self._stage / name)
-                inode = (self._stage / name).lstat().st_ino
+                removals.append(Step("remove", gone, f"{number}.old", _status(self._project, gone).st_ino))
+            if change.kind is ChangeKind.DELETED:
+                continue
+            folder, _, name = change.path.rpartition("/")
+            target = added[folder] / name if folder in added else self._stage / str(number)
+            _copy(change, upper / change.path, target)
+            if change.entry is EntryType.FOLDER:
+                added[change.path] = target
+                folders.append((target, change.mode))
+            if folder not in added:
                 verb = "exchange" if change.kind is ChangeKind.MODIFIED else "place"
-                arrivals.append(Step(verb, change.path, name, inode))
+                arrivals.append(Step(verb, change.path, target.name, target.lstat().st_ino))
+        for target, mode in reversed(folders):  # only now: nothing may be written into some of them afterwards
+            target.chmod(mode)
         _sync(self._stage)
         return [*removals, *arrivals, *modes]
 
     def _write_journal(self, steps: Sequence[Step]) -> None:
-        draft = self._state / f"{_JOURNAL}.new"
+        draft = self._state / f"{self._journal.name}.new"
         with draft.open("w", encoding="utf-8") as file:
-            json.dump([step._asdict() for step in steps], file)
+            json.dump(steps, file)
             file.flush()
             os.fsync(file.fileno())
-        draft.replace(self._state / _JOURNAL)
+        draft.replace(self._journal)
         _sync(self._state)
 
     def _make(self, steps: Sequence[Step], started_ns: int) -> None:
-        with _opened(self._stage) as stage:
+        with open_fd(self._stage, _NO_LINK) as stage:
             for step in steps:
-                with _parent(self._project, step.path) as (folder, name):
-                    if step.verb == "chmod":
-                        _chmod(folder, name, step.mode)
-                    elif step.verb == "remove":
-                        _rename(folder, name, stage, step.staged, _NOREPLACE)
-                        self._check(stage, step.staged, step, started_ns, inode=step.inode)
-                    else:
-                        flag = _EXCHANGE if step.verb == "exchange" else _NOREPLACE
-                        _rename(stage, step.staged, folder, name, flag)
-                        if step.verb == "exchange":
-                            self._check(stage, step.staged, step, started_ns)
+                _carry_out(step, stage, self._project)
+                if step.verb in {"remove", "exchange"}:  # what was taken away must be what the run saw
+                    taken = os.stat(step.staged, dir_fd=stage, follow_symlinks=False)
+                    is_other = step.verb == "remove" and taken.st_ino != step.inode
+                    if is_other or (not stat.S_ISDIR(taken.st_mode) and taken.st_mtime_ns >= started_ns):
+                        raise ChangesConflict((shown(step.path),))
         _sync(self._project)
 
-    def _check(self, stage: int, name: str, step: Step, started_ns: int, inode: int = 0) -> None:
-        """Raise ChangesConflict if what was just taken away is not what the run saw."""
-        status = os.stat(name, dir_fd=stage, follow_symlinks=False)
-        is_other = bool(inode) and status.st_ino != inode
-        if is_other or (not stat.S_ISDIR(status.st_mode) and status.st_mtime_ns >= started_ns):
-            raise ChangesConflict((shown(step.path),))
-
-    def _take_back(self) -> bool:
-        """Undo the steps of a journal, the last one first, and drop what was staged."""
+    def _take_back(self) -> None:
+        """Undo the steps of a journal that were made, the last one first, and drop what was staged."""
         try:
-            with (self._state / _JOURNAL).open(encoding="utf-8") as file:
-                steps = _read_journal(file)
+            steps = [Step(*fields) for fields in json.loads(self._journal.read_bytes())]
         except FileNotFoundError:
             steps = []
         if steps:
-            with _opened(self._stage) as stage:
+            with open_fd(self._stage, _NO_LINK) as stage:
                 for step in reversed(steps):
-                    with suppress(FileNotFoundError), _parent(self._project, step.path) as (folder, name):
-                        _undo(step, stage, folder, name)
+                    with suppress(FileNotFoundError):
+                        _carry_out(step, stage, self._project, back=True)
             _sync(self._project)
-            (self._state / _JOURNAL).unlink()
+            self._journal.unlink()
             _sync(self._state)
-        left = self._stage.exists()
         self._clean()
-        return bool(steps) or left
 
     def _clean(self) -> None:
         if self._stage.is_dir() and not self._stage.is_symlink():
@@ -164,7 +160,7 @@ class Applier:
             shutil.rmtree(self._stage)
 
 
-def find_conflicts(project: Path, changes: Sequence[Change], started_ns: int) -> list[str]:
+def _find_conflicts(project: Path, changes: Sequence[Change], started_ns: int) -> list[str]:
     """Return the paths where the project changed at `started_ns` or later, or is not as the changes expect."""
     freed = {change.path for change in changes if change.kind is ChangeKind.DELETED}
     freed |= {change.old_path for change in changes if change.kind is ChangeKind.RENAMED}
@@ -182,64 +178,40 @@ def _changed_since(project: Path, change: Change, started_ns: int) -> Iterator[s
     except (FileNotFoundError, NotADirectoryError):
         yield path
         return
-    if stat.S_ISDIR(status.st_mode):
-        if change.kind is ChangeKind.DELETED:
-            yield from _changed_below(project, path, started_ns)
-    elif status.st_ctime_ns >= started_ns:
-        yield path
+    if not stat.S_ISDIR(status.st_mode):
+        if status.st_ctime_ns >= started_ns:
+            yield path
+    elif change.kind is ChangeKind.DELETED:
+        for folder, folders, files in os.walk(project / path):
+            for place in (Path(folder), *(Path(folder, name) for name in (*folders, *files))):
+                if place.lstat().st_ctime_ns >= started_ns:
+                    yield place.relative_to(project).as_posix()
 
 
-def _changed_below(project: Path, path: str, started_ns: int) -> Iterator[str]:
-    for folder, folders, files in os.walk(project / path):
-        for place in (Path(folder), *(Path(folder, name) for name in (*folders, *files))):
-            if place.lstat().st_ctime_ns >= started_ns:
-                yield place.relative_to(project).as_posix()
+def _carry_out(step: Step, stage: int, project: Path, *, back: bool = False) -> None:
+    """Make one step, or take it `back` if it was made."""
+    with _parent(project, step.path) as (folder, name):
+        if step.verb == "chmod":
+            with open_fd(name, READ, folder) as handle:
+                os.fchmod(handle, step.old_mode if back else step.mode)
+            return
+        source, target = (folder, name), (stage, step.staged)
+        if (step.verb == "remove") == back:
+            source, target = target, source
+        if not back or _inode(*source) == step.inode:
+            _rename(*source, *target, _EXCHANGE if step.verb == "exchange" else _NOREPLACE)
 
 
-def _undo(step: Step, stage: int, folder: int, name: str) -> None:
-    """Take one step back if it was made."""
-    if step.verb == "chmod":
-        _chmod(folder, name, step.old_mode)
-    elif step.verb == "remove":
-        if _inode(stage, step.staged) == step.inode:
-            _rename(stage, step.staged, folder, name, _NOREPLACE)
-    elif _inode(folder, name) == step.inode:
-        _rename(folder, name, stage, step.staged, _EXCHANGE if step.verb == "exchange" else _NOREPLACE)
-
-
-def _read_journal(file: TextIO) -> list[Step]:
-    fields: list[dict[str, Any]] = json.load(file)
-    return [Step(**each) for each in fields]
-
-
-class _Copier:
-    """Copies entries of the upper layer, without the kernel's marks; of a folder only what is in the changes."""
-
-    def __init__(self, upper: Path, changes: Iterable[Change]) -> None:
-        self._upper = upper
-        self._inside: dict[str, list[Change]] = {}
-        for change in changes:
-            if change.kind is not ChangeKind.DELETED:
-                self._inside.setdefault(_folder_of(change.path), []).append(change)
-
-    def copy(self, change: Change, target: Path) -> None:
-        source = self._upper / change.path
-        if change.entry is EntryType.LINK:
-            target.symlink_to(source.readlink())
-        elif change.entry is EntryType.FILE:
-            handle = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-            with os.fdopen(handle, "rb") as read, target.open("xb") as write:
-                shutil.copyfileobj(read, write, _CHUNK)
-                os.fchmod(write.fileno(), change.mode)
-        else:
-            target.mkdir(0o700)
-            for inner in self._inside.get(change.path, ()):
-                self.copy(inner, target / inner.path.rpartition("/")[2])
-            target.chmod(change.mode)
-
-
-def _folder_of(path: str) -> str:
-    return path.rpartition("/")[0]
+def _copy(change: Change, source: Path, target: Path) -> None:
+    """Copy one entry of the upper layer, without the kernel's marks; of a folder not what is in it, nor its mode."""
+    if change.entry is EntryType.LINK:
+        target.symlink_to(source.readlink())
+    elif change.entry is EntryType.FOLDER:
+        target.mkdir(0o700)
+    else:
+        with os.fdopen(os.open(source, READ), "rb") as read, target.open("xb") as write:
+            shutil.copyfileobj(read, write, _CHUNK)
+            os.fchmod(write.fileno(), change.mode)
 
 
 def _status(project: Path, path: str) -> os.stat_result:
@@ -251,45 +223,27 @@ def _status(project: Path, path: str) -> os.stat_result:
 def _parent(project: Path, path: str) -> Iterator[tuple[int, str]]:
     """Give the open folder of a path and the name in it, following no link below the project."""
     *folders, name = path.split("/")
-    handle = os.open(project, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    handle = descend(os.open(project, FOLDER), folders)
     try:
-        for each in folders:
-            below = os.open(each, _FOLDER, dir_fd=handle)
-            os.close(handle)
-            handle = below
         yield handle, name
     finally:
         os.close(handle)
 
 
-@contextmanager
-def _opened(folder: Path) -> Iterator[int]:
-    handle = os.open(folder, _FOLDER)
-    try:
-        yield handle
-    finally:
-        os.close(handle)
-
-
-def _chmod(folder: int, name: str, mode: int) -> None:
-    handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
-    try:
-        os.fchmod(handle, mode)
-    finally:
-        os.close(handle)
-
-
 def _inode(folder: int, name: str) -> int:
-    try:
+    with suppress(FileNotFoundError):
         return os.stat(name, dir_fd=folder, follow_symlinks=False).st_ino
-    except FileNotFoundError:
-        return 0
+    return 0
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
 
 
 def _rename(from_folder: int, name: str, to_folder: int, target: str, flag: int) -> None:
     """Call renameat2, which never replaces anything by itself."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.renameat2(from_folder, os.fsencode(name), to_folder, os.fsencode(target), flag) != 0:
+    if _libc().renameat2(from_folder, os.fsencode(name), to_folder, os.fsencode(target), flag) != 0:
         code = ctypes.get_errno()
         if code == errno.EXDEV:
             raise RuntimeFailed(Message("{path} lies on another file system", path=shown(target)))
@@ -298,6 +252,6 @@ def _rename(from_folder: int, name: str, to_folder: int, target: str, flag: int)
 
 def _sync(folder: Path) -> None:
     """Bring everything on the folder's file system to the disk."""
-    with _opened(folder) as handle:
-        if ctypes.CDLL(None, use_errno=True).syncfs(handle) != 0:
+    with open_fd(folder, _NO_LINK) as handle:
+        if _libc().syncfs(handle) != 0:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(folder))

@@ -14,8 +14,8 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Collection, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -27,8 +27,8 @@ CLOSED = frozenset({".git", ".claude", ".skillyard", "agents", "bin"})
 MAX_BYTES = 64 * 1024 * 1024
 _LOCK_SECONDS = 30.0
 _POLL_SECONDS = 0.01
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MORE_ROOTS = Message("edits stay in mybox/ and in the [editor] roots of SKILLYARD_HOME/config.toml")
 
@@ -104,7 +104,14 @@ class OpenFolder:
 
     def __init__(self, location: FileLocation, *, create: bool) -> None:
         """Open the folder of a file. Raise FileNotFoundError if it is missing and `create` is not set."""
-        self._handle = _open_without_links(location, create=create)
+        anchor = os.open(location.anchor, FOLDER)
+        try:
+            self._handle = descend(anchor, location.folders, create=create)
+        except NotADirectoryError as error:
+            link = Message("{path}: {name} is a link or no folder", path=location.path, name=error.filename)
+            raise PermissionDenied(link) from None
+        except FileNotFoundError:
+            raise FileNotFoundError(2, os.strerror(2), str(location.path)) from None
         self.path = location.path.parent
         status = os.fstat(self._handle)
         #: The same folder by another path has the same identity.
@@ -128,7 +135,7 @@ class OpenFolder:
     def find(self, name: str) -> FileContent | None:
         """Return the file's bytes, or None if there is none. Links, pipes and the like are refused."""
         try:
-            handle = os.open(name, _READ, dir_fd=self._handle)
+            handle = os.open(name, READ, dir_fd=self._handle)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -151,18 +158,20 @@ class OpenFolder:
             raise PermissionDenied(Message("{path} is read-only", path=self.path / name))
 
     def stage(self, name: str, content: bytes, like: FileContent | None) -> None:
-        """Write a new file and sync it to the disk."""
-        handle = os.open(name, _MAKE, 0o666 if like is None else 0o600, dir_fd=self._handle)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                file.flush()
-                if like is not None:
-                    _make_like(handle, like)
-                os.fsync(handle)
-        except OSError:
-            self.remove(name)
-            raise
+        """Write a new file and sync it to the disk. If that fails, the caller removes it."""
+        handle = os.open(name, _MAKE, 0o600 if like else 0o666, dir_fd=self._handle)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            if like:
+                mode, status = like.mode, os.fstat(handle)
+                if (status.st_uid, status.st_gid) != like.owner:
+                    try:
+                        os.fchown(handle, *like.owner)
+                    except PermissionError:
+                        mode &= ~(stat.S_ISUID | stat.S_ISGID)  # never with another user's rights
+                os.fchmod(handle, mode)
+            os.fsync(handle)
 
     def swap(self, staged: str, name: str) -> None:
         os.replace(staged, name, src_dir_fd=self._handle, dst_dir_fd=self._handle)
@@ -206,38 +215,24 @@ def try_lock(handle: int) -> bool:
     return True
 
 
-def _open_without_links(location: FileLocation, *, create: bool) -> int:
-    handle = os.open(location.anchor, _FOLDER)
-    for name in location.folders:
+def descend(handle: int, folders: Iterable[str], *, create: bool = False) -> int:
+    """Return the descriptor of a folder below an open one, which is closed; follow no link."""
+    for name in folders:
         try:
-            below = _open_below(handle, name, create=create)
-        except NotADirectoryError:
-            link = Message("{path}: {name} is a link or no folder", path=location.path, name=name)
-            raise PermissionDenied(link) from None
-        except FileNotFoundError:
-            raise FileNotFoundError(2, os.strerror(2), str(location.path)) from None
+            if create:
+                with suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=handle)
+            below = os.open(name, FOLDER | os.O_NOFOLLOW, dir_fd=handle)
         finally:
             os.close(handle)
         handle = below
     return handle
 
 
-def _open_below(handle: int, name: str, *, create: bool) -> int:
+@contextmanager
+def open_fd(path: Path | str, flags: int, folder: int | None = None) -> Iterator[int]:
+    handle = os.open(path, flags, dir_fd=folder)
     try:
-        return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=handle)
-    except FileNotFoundError:
-        if not create:
-            raise
-    with suppress(FileExistsError):  # another process made it in the meantime
-        os.mkdir(name, dir_fd=handle)
-    return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=handle)
-
-
-def _make_like(handle: int, like: FileContent) -> None:
-    mode, status = like.mode, os.fstat(handle)
-    if (status.st_uid, status.st_gid) != like.owner:
-        try:
-            os.fchown(handle, *like.owner)
-        except PermissionError:
-            mode &= ~(stat.S_ISUID | stat.S_ISGID)  # never with another user's rights
-    os.fchmod(handle, mode)
+        yield handle
+    finally:
+        os.close(handle)

@@ -1,6 +1,5 @@
 """Edits of files: read, change, and write all of them or none."""
 
-import difflib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -11,9 +10,11 @@ from typing import NamedTuple
 from skillyard.core.errors import InvalidArgs, SkillError
 from skillyard.core.messages import Message
 from skillyard.core.values import Json
+from skillyard.editor.change_set import unified
 from skillyard.editor.dirfd import EditRoot, FileContent, FileLocation, OpenFolder, locate, open_folders
 from skillyard.editor.journal import FileChange, Journal, Recovered
-from skillyard.editor.operations import Operation, count_of, make_operation
+from skillyard.editor.json_edit import as_value
+from skillyard.editor.operations import Operation, count_of, fields_of, make_operation
 from skillyard.editor.text_edits import Document, apply_edits, decode, with_lf
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
@@ -60,40 +61,52 @@ class _Target(NamedTuple):
     found: FileContent | None
     before: Document
     after: Document
-    #: What the latest operation counted.
-    number: int = 0
-
-    @property
-    def changed(self) -> bool:
-        return self.found is None or self.before.text != self.after.text
-
-    def edited(self, edit: Edit, number: int) -> "_Target":
-        """Apply one edit on top of those before it. `number` is its number among several, 0 if it is the only one."""
-        text = with_lf(self.after.text)
-        try:
-            edits = edit.operation.edits(text)
-        except SkillError as error:
-            raise _with_number(error, number, edit) if number else error from None
-        after = self.after._replace(text=apply_edits(self.after.text, edits))
-        return self._replace(after=after, number=count_of(edit.operation, text, edits))
 
 
 class Editor:
     """Edits text files below its roots. Relative names start in the working directory."""
 
     def __init__(self, roots: Sequence[EditRoot], asked: Sequence[EditRoot], own_home: Path) -> None:
-        self._roots = roots
-        self._asked = asked
-        self._own_home = own_home
+        self._roots, self._asked, self._own_home = roots, asked, own_home
         self._journal = Journal(own_home / "edits")
+
+    @staticmethod
+    def parse(name: str, file: str, words: Mapping[str, object]) -> Edit:
+        """Return the edit that was typed, with those of `words` that the operation takes. Values are texts."""
+        given = {key: words[key] for key in fields_of(name) if words.get(key) is not None}
+        if isinstance(value := given.get("value"), str):
+            given["value"] = as_value(value)
+        return Edit(name, file, make_operation(name, given))
+
+    @staticmethod
+    def parse_batch(content: str) -> tuple[Edit, ...]:
+        """Read a batch file: a JSON list of `{"operation": …, "file": …}` with the operation's own fields."""
+        try:
+            listed = json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise InvalidArgs(Message("a batch is a JSON list of edits: {error}", error=error)) from None
+        if not isinstance(listed, list) or not listed:
+            raise InvalidArgs(Message("a batch is a JSON list of edits, at least one"))
+        edits: list[Edit] = []
+        for number, fields in enumerate(listed, 1):
+            if not isinstance(fields, Mapping):
+                raise InvalidArgs(Message("edit {number} must be an object", number=number))
+            name, file = fields.get("operation"), fields.get("file")
+            if not isinstance(name, str) or not isinstance(file, str):
+                raise InvalidArgs(Message("edit {number} needs 'operation' and 'file'", number=number))
+            given = {key: value for key, value in fields.items() if key not in {"operation", "file"}}
+            try:
+                edits.append(Edit(name, file, make_operation(name, given)))
+            except InvalidArgs as error:
+                raise InvalidArgs(Message("edit {number}: {msg}", number=number, msg=error.msg)) from None
+        return tuple(edits)
 
     def edit(self, edits: Sequence[Edit], *, dry_run: bool = False) -> EditReport:
         """Make all the edits in their order, or none of them. A dry run only tells the difference."""
         locations = [locate(edit.file, self._roots, self._asked, self._own_home) for edit in edits]
         with ExitStack() as stack:
             if dry_run:
-                recovered = Recovered()
-                folders = open_folders(locations, stack, create=(), lock=False)
+                recovered, folders = Recovered(), open_folders(locations, stack, create=(), lock=False)
             else:
                 create = [location for location, edit in zip(locations, edits, strict=True) if edit.operation.creates]
                 recovered, folders = self._hold(locations, stack, create)
@@ -101,12 +114,12 @@ class Editor:
             edited: list[Edited] = []
             for number, (edit, location, folder) in enumerate(zip(edits, locations, folders, strict=True), 1):
                 key = (folder.identity, location.name) if folder else location
-                before = targets.get(key) or _open(edit, location, folder)
-                targets[key] = after = before.edited(edit, number if len(edits) > 1 else 0)
-                created = after.found is None
-                changed = created or after.after.text != before.after.text
-                edited.append(Edited(edit, changed, created, after.number, after.after.encoding_name))
-            written = [target for target in targets.values() if target.changed]
+                target = targets.get(key) or _open(edit, location, folder)
+                after, count = _apply(edit, target.after, number if len(edits) > 1 else 0)
+                created = target.found is None
+                edited.append(Edited(edit, created or after != target.after, created, count, after.encoding_name))
+                targets[key] = target._replace(after=after)
+            written = [each for each in targets.values() if each.found is None or each.before != each.after]
             if not dry_run:
                 self._write(written)
             return EditReport(tuple(edited), "".join(map(_diff, written)) if dry_run else "", recovered)
@@ -130,15 +143,12 @@ class Editor:
 
     def _write(self, targets: Sequence[_Target]) -> None:
         changes: list[FileChange] = []
-        for target in targets:
-            if target.folder is None:
-                raise FileNotFoundError(2, "No such folder", str(target.location.path.parent))
-            if target.found:
-                target.folder.check_writable(target.location.name, target.found)
-            content = target.after.encode(target.shown)
-            changes.append(FileChange(target.folder, target.location, target.found, content))
-        if not changes:
-            return
+        for shown, location, folder, found, _, after in targets:
+            if folder is None:
+                raise FileNotFoundError(2, "No such folder", str(location.path.parent))
+            if found:
+                folder.check_writable(location.name, found)
+            changes.append((folder, location, found, after.encode(shown)))
         try:
             self._journal.commit(changes)
         except OSError as error:
@@ -154,45 +164,23 @@ def _open(edit: Edit, location: FileLocation, folder: OpenFolder | None) -> _Tar
     return _Target(edit.file, location, folder, found, before, before)
 
 
-def _with_number(error: SkillError, number: int, edit: Edit) -> SkillError:
-    """Say which of several edits failed."""
-    about = {"number": number, "name": edit.name, "file": edit.file, "reason": error.msg}
-    error.msg = Message("edit {number} ({name} {file}): {reason}", **about)
-    error.details = {**error.details, "edit": number}
-    if "reason" in error.values:
-        error.values = {**error.values, "reason": error.msg}
-    return error
+def _apply(edit: Edit, document: Document, number: int) -> tuple[Document, int]:
+    """Return the edited document, and what the operation counted. `number` says which of several edits failed."""
+    text = with_lf(document.text)
+    try:
+        edits = edit.operation.edits(text)
+    except SkillError as error:
+        if number:
+            about = {"number": number, "name": edit.name, "file": edit.file, "reason": error.msg}
+            error.msg = Message("edit {number} ({name} {file}): {reason}", **about)
+            error.details = {**error.details, "edit": number}
+            if "reason" in error.values:
+                error.values = {**error.values, "reason": error.msg}
+        raise
+    return document._replace(text=apply_edits(document.text, edits)), count_of(edit.operation, text, edits)
 
 
 def _diff(target: _Target) -> str:
     """A unified diff; line ends are shown as `\\n` whatever the file has."""
-    lines = difflib.unified_diff(
-        _LINE.findall(with_lf(target.before.text)),
-        _LINE.findall(with_lf(target.after.text)),
-        f"a/{target.shown}" if target.found else "/dev/null",
-        f"b/{target.shown}",
-    )
-    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
-
-
-def read_batch(content: str) -> tuple[Edit, ...]:
-    """Read the edits of a batch file: a JSON list of `{"operation": …, "file": …}` with the operation's own fields."""
-    try:
-        listed = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise InvalidArgs(Message("a batch is a JSON list of edits: {error}", error=error)) from None
-    if not isinstance(listed, list) or not listed:
-        raise InvalidArgs(Message("a batch is a JSON list of edits, at least one"))
-    edits: list[Edit] = []
-    for number, fields in enumerate(listed, 1):
-        if not isinstance(fields, Mapping):
-            raise InvalidArgs(Message("edit {number} must be an object", number=number))
-        name, file = fields.get("operation"), fields.get("file")
-        if not isinstance(name, str) or not isinstance(file, str):
-            raise InvalidArgs(Message("edit {number} needs 'operation' and 'file'", number=number))
-        given = {key: value for key, value in fields.items() if key not in {"operation", "file"}}
-        try:
-            edits.append(Edit(name, file, make_operation(name, given)))
-        except InvalidArgs as error:
-            raise InvalidArgs(Message("edit {number}: {msg}", number=number, msg=error.msg)) from None
-    return tuple(edits)
+    old, new = (_LINE.findall(with_lf(document.text)) for document in (target.before, target.after))
+    return unified(old, new, target.shown if target.found else "", target.shown)

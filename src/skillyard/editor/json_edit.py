@@ -30,10 +30,6 @@ class PathStep(NamedTuple):
     bracket: bool = False
 
     @property
-    def may_be_index(self) -> bool:
-        return not self.quoted and (self.name == _APPEND or (self.name.isascii() and self.name.isdigit()))
-
-    @property
     def makes_list(self) -> bool:
         """Whether what is missing here becomes a list: `0` and `-` can only be meant so, `2024` is rather a key."""
         return not self.quoted and (self.bracket or self.name in {"0", _APPEND})
@@ -60,25 +56,23 @@ def parse_path(path: str) -> tuple[PathStep, ...]:
             raise InvalidArgs(Message("{path!r} is no field path: {error}", path=path, error=error)) from None
         steps.append(PathStep(name, quoted, found["index"] is not None and not quoted))
         done = found.end()
-    if done != len(path) or not steps:
-        forms = Message(
-            '{path!r} is no field path; there are a.b, items.0.name, items[0], items[-], "a.b".c', path=path
-        )
-        raise InvalidArgs(forms)
-    return tuple(steps)
+    if done == len(path) and steps:
+        return tuple(steps)
+    forms = Message('{path!r} is no field path; there are a.b, items.0.name, items[0], items[-], "a.b".c', path=path)
+    raise InvalidArgs(forms)
 
 
 def as_value(word: str) -> Json:
     """JSON where it parses, else a text."""
+
+    def refuse(constant: str) -> float:
+        raise ValueError(f"{constant} is not JSON")
+
     try:
-        value: Json = json.loads(word, parse_constant=_refuse)
+        value: Json = json.loads(word, parse_constant=refuse)
     except (ValueError, RecursionError):
         return word
     return value
-
-
-def _refuse(word: str) -> float:
-    raise ValueError(f"{word} is not JSON")
 
 
 def set_field(text: str, path: Sequence[PathStep], value: object) -> TextEdit:
@@ -91,16 +85,16 @@ def set_field(text: str, path: Sequence[PathStep], value: object) -> TextEdit:
         raise RuntimeFailed(Message("the file is not JSON: {error}", error=error)) from None
     except RecursionError:
         raise RuntimeFailed(Message("the file is nested too deeply")) from None
-    start = _skip(text, 0)
+    style, start = _style_of(text), _skip(text, 0)
     end = _DECODER.raw_decode(text, start)[1]
     for depth, step in enumerate(path):
         elements = list(_elements(text, start))
         chosen = _chosen(text[start], step, elements, path[: depth + 1])
         if chosen is None:
-            key = json.dumps(step.name, ensure_ascii=_is_escaped(text)) if text[start] == "{" else ""
-            return _added(text, start, elements, key, _wrapped(path[depth + 1 :], value))
+            label = f"{style.render(step.name, '')}{style.colon}" if text[start] == "{" else ""
+            return _added(text, start, elements, label, _wrapped(path[depth + 1 :], value), style)
         start, end = chosen.value, chosen.end
-    return TextEdit(start, end, _rendered(text, value, _line_indent(text, start)))
+    return TextEdit(start, end, style.render(value, _line_indent(text, start)))
 
 
 def _wrapped(path: Sequence[PathStep], value: object) -> object:
@@ -135,7 +129,8 @@ def _chosen(
     if opens == "{" and not step.bracket:
         return next((element for element in reversed(elements) if element.key == step.name), None)
     shown = ".".join(each.name for each in path)
-    if opens != "[" or not step.may_be_index:
+    is_index = not step.quoted and (step.name == _APPEND or (step.name.isascii() and step.name.isdigit()))
+    if opens != "[" or not is_index:
         kind = {"{": "an object", "[": Message("a list")}.get(opens, "a single value")
         raise RuntimeFailed(Message("{shown} leads into {kind}, which has no such field", shown=shown, kind=kind))
     index = len(elements) if step.name == _APPEND else int(step.name)
@@ -144,48 +139,54 @@ def _chosen(
     return elements[index] if index < len(elements) else None
 
 
-def _added(text: str, start: int, elements: Sequence[JsonElement], key: str, value: object) -> TextEdit:
-    """A new element after the last one, on a line of its own where the others stand so."""
-    label = key + (":" if _is_compact(text) else ": ") if key else ""
-    if not elements:
-        end, unit = _skip(text, start + 1), _unit(text)
-        if unit is None:
-            return TextEdit(start + 1, end, label + _rendered(text, value, ""))
-        outer = _line_indent(text, start)
-        return TextEdit(start + 1, end, f"\n{outer}{unit}{label}{_rendered(text, value, outer + unit)}\n{outer}")
-    last = elements[-1]
-    own_line = text[: last.start].rstrip(" \t").endswith("\n")
-    indent = _line_indent(text, last.start)
-    between = f"\n{indent}" if own_line else "" if _is_compact(text) else " "
-    return TextEdit(last.end, last.end, f",{between}{label}{_rendered(text, value, indent)}")
+class JsonStyle(NamedTuple):
+    """How a text is written."""
+
+    #: One level of indentation; None where everything stands on one line.
+    unit: str | None
+    #: Without spaces.
+    compact: bool
+    escaped: bool
+
+    @property
+    def colon(self) -> str:
+        return ":" if self.compact else ": "
+
+    def render(self, value: object, indent: str) -> str:
+        marks = ("," if self.compact or self.unit is not None else ", ", self.colon)
+        try:
+            shown = json.dumps(value, indent=self.unit, separators=marks, ensure_ascii=self.escaped, allow_nan=False)
+        except ValueError as error:
+            raise InvalidArgs(Message("the value is not JSON: {error}", error=error)) from None
+        return shown.replace("\n", f"\n{indent}")
 
 
-def _rendered(text: str, value: object, indent: str) -> str:
-    """The value as the rest of the text is written: its indentation, its spaces, its escapes."""
-    unit = _unit(text)
-    separators = (",", ":") if _is_compact(text) else (", ", ": ") if unit is None else (",", ": ")
-    try:
-        shown = json.dumps(value, indent=unit, separators=separators, ensure_ascii=_is_escaped(text), allow_nan=False)
-    except ValueError as error:
-        raise InvalidArgs(Message("the value is not JSON: {error}", error=error)) from None
-    return shown.replace("\n", f"\n{indent}")
-
-
-def _unit(text: str) -> str | None:
-    """One level of indentation; None where everything stands on one line."""
+def _style_of(text: str) -> JsonStyle:
     body = text.strip()
-    if "\n" not in body:
-        return None if len(body) > len("{}") else "  "
-    found = _INDENT.search(text)
-    return found[1] if found else ""
+    is_compact = "\n" not in body and ":" in text and ": " not in text
+    unit = None if len(body) > len("{}") else "  "
+    if "\n" in body:
+        found = _INDENT.search(text)
+        unit = found[1] if found else ""
+    return JsonStyle(unit, is_compact, text.isascii() and "\\u" in text)
 
 
-def _is_compact(text: str) -> bool:
-    return "\n" not in text.strip() and ":" in text and ": " not in text
-
-
-def _is_escaped(text: str) -> bool:
-    return text.isascii() and "\\u" in text
+def _added(
+    text: str, start: int, elements: Sequence[JsonElement], label: str, value: object, style: JsonStyle
+) -> TextEdit:
+    """A new element after the last one, on a line of its own where the others stand so."""
+    if elements:
+        last = elements[-1]
+        indent = _line_indent(text, last.start)
+        own_line = text[: last.start].rstrip(" \t").endswith("\n")
+        between = f"\n{indent}" if own_line else "" if style.compact else " "
+        return TextEdit(last.end, last.end, f",{between}{label}{style.render(value, indent)}")
+    end = _skip(text, start + 1)
+    if style.unit is None:
+        return TextEdit(start + 1, end, label + style.render(value, ""))
+    outer = _line_indent(text, start)
+    inner = outer + style.unit
+    return TextEdit(start + 1, end, f"\n{inner}{label}{style.render(value, inner)}\n{outer}")
 
 
 def _line_indent(text: str, place: int) -> str:

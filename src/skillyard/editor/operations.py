@@ -11,9 +11,9 @@ import subprocess
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, Field, asdict, dataclass, fields
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from skillyard.core.errors import AmbiguousText, InvalidArgs, RuntimeFailed, TextNotFound
 from skillyard.core.messages import Message
@@ -149,25 +149,13 @@ class Regex(Operation):
 
     def edits(self, text: str) -> tuple[TextEdit, ...]:
         """Match in a child process that is killed at the limit: some patterns never end on some texts."""
-        flags = {re.MULTILINE: self.multiline, re.DOTALL: self.dotall, re.IGNORECASE: self.ignore_case}
-        request = {
-            "text": text,
-            "pattern": self.pattern,
-            "replacement": self.replacement,
-            "flags": sum(int(flag) for flag, wanted in flags.items() if wanted),
-            "count": self.count,
-            "cpu_seconds": math.ceil(self.seconds) + 1,
-        }
+        request = {**asdict(self), "text": text, "cpu_seconds": math.ceil(self.seconds) + 1}
+        command, limit = [sys.executable, "-I", "-S", str(_REGEX_PROCESS)], self.seconds
         try:
             done = subprocess.run(
-                [sys.executable, "-I", "-S", str(_REGEX_PROCESS)],
-                input=json.dumps(request).encode(),
-                capture_output=True,
-                timeout=self.seconds,
-                check=False,
+                command, input=json.dumps(request).encode(), capture_output=True, timeout=limit, check=False
             )
         except subprocess.TimeoutExpired:
-            limit = self.seconds
             msg = Message("the pattern was stopped after {seconds:g} s: it may never end on this text", seconds=limit)
             raise RuntimeFailed(msg, details={"limit": limit}) from None
         if done.returncode != 0:
@@ -219,26 +207,21 @@ def make_operation(name: str, given: Mapping[str, object]) -> Operation:
 
 
 def fields_of(name: str) -> "dict[str, Field[object]]":
-    """Return the fields of the operation of that name."""
-    kind = OPERATIONS.get(name)
-    if kind is None:
+    if name not in OPERATIONS:
         names = ", ".join(OPERATIONS)
         raise InvalidArgs(Message("no operation {name!r}; there are {operations}", name=name, operations=names))
-    return {field.name: field for field in fields(kind)}
+    return {field.name: field for field in fields(OPERATIONS[name])}
 
 
-def _check_value(what: str, value: object, wanted: object) -> None:
-    is_flag = isinstance(value, bool)
-    if wanted is float:
-        wanted = int | float
-    fits = wanted is object or (is_flag if wanted is bool else not is_flag and isinstance(value, wanted))  # type: ignore[arg-type]
-    if not fits:
-        raise InvalidArgs(Message("{what}: {value!r} is not what it takes", what=what, value=value))
+def _check_value(what: str, value: object, wanted: Any) -> None:
+    wanted = int | float if wanted is float else wanted
     if wanted is object:
         check_text(json.dumps(value, ensure_ascii=False), what)
+    elif isinstance(value, bool) != (wanted is bool) or not isinstance(value, wanted):
+        raise InvalidArgs(Message("{what}: {value!r} is not what it takes", what=what, value=value))
     elif isinstance(value, str):
         check_text(value, what)
-    elif isinstance(value, int | float) and not is_flag and value < 0:
+    elif isinstance(value, int | float) and value < 0:
         raise InvalidArgs(Message("{what}: {value} is below zero", what=what, value=value))
 
 
@@ -272,9 +255,8 @@ def _choose(text: str, wanted: str, places: Sequence[int], every: bool, nth: int
     if nth == 0:
         raise InvalidArgs(Message("the first is number 1"))
     if not places or (nth is not None and nth > len(places)):
-        shown, count = _shown(wanted), len(places)
-        times = Message("{wanted} stands there {count} times", wanted=shown, count=count)
-        raise TextNotFound(times if places else f"no {shown}")
+        times = Message("{wanted} stands there {count} times", wanted=_shown(wanted), count=len(places))
+        raise TextNotFound(times if places else f"no {_shown(wanted)}")
     if nth is not None:
         return places[nth - 1 : nth]
     if every or len(places) == 1:

@@ -10,13 +10,16 @@ import resource
 import sys
 from itertools import islice
 
+_FLAGS = {"multiline": re.MULTILINE, "dotall": re.DOTALL, "ignore_case": re.IGNORECASE}
+
 
 def main() -> None:
     request = json.load(sys.stdin.buffer)
     # The parent that would kill it at the limit may be dead by then.
     resource.setrlimit(resource.RLIMIT_CPU, (request["cpu_seconds"], request["cpu_seconds"]))
     try:
-        pattern = re.compile(request["pattern"], request["flags"])
+        flags = sum(flag for name, flag in _FLAGS.items() if request[name])
+        pattern = re.compile(request["pattern"], flags)
         found = islice(pattern.finditer(request["text"]), request["count"] or None)
         answer: dict[str, object] = {
             "matches": [[match.start(), match.end(), match.expand(request["replacement"])] for match in found]

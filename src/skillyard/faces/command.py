@@ -3,22 +3,19 @@
 import argparse
 import errno
 import gettext
-import json
 import os
 import sqlite3
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise
 from types import ModuleType
-from typing import Any, NamedTuple, NoReturn, Self, TypeAlias
+from typing import Any, NamedTuple, NoReturn, Self, TypeAlias, TypeVar
 
 from skillyard.core.errors import InvalidArgs, PermissionDenied, RuntimeFailed, SkillError, StateDamaged, StoreFailed
 from skillyard.core.messages import DOMAIN, LOCALE, Lang, Message, render
-from skillyard.core.result import Result, error_result, make_meta
+from skillyard.core.result import Clock, Result, error_result
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces import present
@@ -27,6 +24,10 @@ from skillyard.faces import present
 AGENT = "skillyard"
 USAGE = 2
 _WIDEST = 100
+
+#: BrokenPipeError is one of them and none to tell of: nobody is there to read it.
+#: UnicodeEncodeError: a file whose name is not UTF-8, somewhere on the way.
+EXPECTED = (SkillError, OSError, sqlite3.Error, UnicodeEncodeError)
 
 Options: TypeAlias = argparse.Namespace
 
@@ -63,18 +64,20 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, with usage errors that a program can read too."""
-
-    def __init__(self, **options: Any) -> None:
-        options.setdefault("formatter_class", HelpFormatter)
-        super().__init__(allow_abbrev=False, **options)
+    """argparse, with usage errors that a program can read too. It returns the `style` and the `lang` to use, too."""
 
     #: What a usage error exits with.
     usage_code = USAGE
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, **{"formatter_class": HelpFormatter, **options})
+
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         with _argparse_speaks(asked_lang()):
-            return super().parse_args(args, namespace)
+            options = super().parse_args(args, namespace)
+        options.lang = Lang.choose(options.lang, os.environ)
+        options.style = present.Style(options.json, options.format == "block", options.ascii, options.lang)
+        return options
 
     def error(self, message: str) -> NoReturn:
         refused = sys.exception()
@@ -88,19 +91,50 @@ class Parser(argparse.ArgumentParser):
             sys.stderr.write(f"{self.format_usage()}{self.prog}: {render(message, lang)}\n{advice}\n")
         raise SystemExit(self.usage_code)
 
-    def format_usage(self) -> str:
-        self._speak()
-        return super().format_usage()
-
-    def format_help(self) -> str:
-        self._speak()
-        return super().format_help()
-
-    def _speak(self) -> None:
+    def _get_formatter(self) -> argparse.HelpFormatter:
         if asked_lang() is Lang.ZH:
             from skillyard.faces.translated_help import translate_parser  # noqa: PLC0415  (only a Chinese reader needs it)
 
             translate_parser(self)
+        return super()._get_formatter()
+
+    def add_commands(self, names: str) -> "Callable[[str, str, Callable[[Options], Answer]], Parser]":
+        """Return a function that adds one of the commands below this one: its name, its help, and who answers."""
+        commands = self.add_subparsers(metavar=names)
+
+        def add(name: str, says: str, answer: Callable[[Options], Answer]) -> Parser:
+            made: Parser = commands.add_parser(name, help=says, description=says)
+            set_answer(made, answer, nested=True)
+            made.add_arguments_of(answer)
+            return made
+
+        return add
+
+    def add_arguments_of(self, answer: object) -> None:
+        """Add what `takes` says of the function that answers."""
+        groups: dict[str, argparse._ActionsContainer] = {"": self}
+        for name, group, options in getattr(answer, "arguments", ()):
+            if group not in groups:
+                groups[group] = self.add_mutually_exclusive_group()
+            groups[group].add_argument(name, **options)
+
+
+_Answering = TypeVar("_Answering", bound=Callable[[Options], Answer | None])
+
+
+def takes(name: str, says: str | None = None, one_of: str = "", **options: Any) -> Callable[[_Answering], _Answering]:
+    """Decorate the function that answers a command with one of its arguments; the first stands on top.
+
+    An option with nothing but a help is a flag. Of those that name the same group in `one_of` only one can be given.
+    """
+    if name.startswith("--") and not options:
+        options = {"action": "store_true"}
+
+    def decorate(answer: _Answering) -> _Answering:
+        vars(answer)["arguments"] = ((name, one_of, {"help": says, **options}), *getattr(answer, "arguments", ()))
+        return answer
+
+    return decorate
 
 
 @contextmanager
@@ -112,7 +146,7 @@ def _argparse_speaks(lang: Lang) -> Iterator[None]:
     if lang is Lang.EN or "--json" in sys.argv:
         yield
         return
-    before, domain = os.environ.get("LANGUAGE"), gettext.textdomain()
+    before, domain = dict(os.environ), gettext.textdomain()
     gettext.bindtextdomain(DOMAIN, LOCALE)
     gettext.textdomain(DOMAIN)
     os.environ["LANGUAGE"] = str(lang)
@@ -120,25 +154,26 @@ def _argparse_speaks(lang: Lang) -> Iterator[None]:
         yield
     finally:
         gettext.textdomain(domain)
-        if before is None:
-            del os.environ["LANGUAGE"]
-        else:
-            os.environ["LANGUAGE"] = before
+        del os.environ["LANGUAGE"]
+        os.environ.update(before)
 
 
 def make_parser(name: str, module: ModuleType) -> Parser:
     """Return the parser of one command.
 
-    A module with several commands has `answer_NAME` for each, whose docstring is the help, and `NAME_arguments` if it
-    takes any. A module with one command has `answer` and `arguments`, and its own docstring is the help. Without
-    `answer` it speaks a protocol of its own, and `arguments` says who answers.
+    `answer_NAME` of the module answers with its docstring as the help, or else `answer` with the module's. `takes` says
+    which arguments it has, and `NAME_arguments` or `arguments` adds the commands below it. One that speaks a protocol
+    of its own sets who answers there, and has no output options.
     """
-    answer = getattr(module, f"answer_{name}", None)
-    doc = (answer or module).__doc__ or ""
-    description = "\n".join(line.removeprefix("    ") for line in doc.rstrip().split("\n")) if answer else doc
-    parser = Parser(prog=f"skillyard {name}", description=description)
-    getattr(module, f"{name}_arguments" if answer else "arguments", lambda _: None)(parser)
-    if answer := answer or getattr(module, "answer", None):
+    own = getattr(module, f"answer_{name}", None)
+    doc, answer = (own or module).__doc__ or "", own or module.answer
+    if own:
+        doc = "\n".join(line.removeprefix("    ") for line in doc.rstrip().split("\n"))
+    parser = Parser(prog=f"skillyard {name}", description=doc)
+    parser.set_defaults(json=False, format=None, ascii=False, lang=None)  # for those that have no such options
+    parser.add_arguments_of(answer)
+    getattr(module, f"{name}_arguments" if own else "arguments", lambda _: None)(parser)
+    if parser.get_default("answer") is None:
         set_answer(parser, answer)
     return parser
 
@@ -147,25 +182,12 @@ def set_answer(parser: argparse.ArgumentParser, answer: Callable[[Options], Answ
     """Say who answers, and add the output options. Those before a nested command count for it too."""
     parser.set_defaults(answer=partial(answer_with, answer), parser=parser)
     group = parser.add_argument_group("output")
-    default: Any = argparse.SUPPRESS if nested else None
-    flag: Any = argparse.SUPPRESS if nested else False
+    default, flag = (argparse.SUPPRESS, argparse.SUPPRESS) if nested else (None, False)
     group.add_argument("--json", action="store_true", default=flag, help="one JSON envelope on stdout and nothing else")
     group.add_argument("--format", choices=["text", "block"], default=default, help="layout of a result")
     group.add_argument("--ascii", action="store_true", default=flag, help="nothing but ASCII")
     if parser.get_default("lang") is None:  # `new` has this option already, and asks for more with it
         group.add_argument("--lang", choices=["zh", "en"], default=default, help="language of what is shown")
-
-
-def add_commands(parser: Parser, names: str) -> Callable[[str, str, Callable[[Options], Answer]], Parser]:
-    """Return a function that adds one of the commands below this one: its name, its help, and who answers."""
-    commands = parser.add_subparsers(metavar=names)
-
-    def add(name: str, says: str, answer: Callable[[Options], Answer]) -> Parser:
-        made = commands.add_parser(name, help=says, description=says)
-        set_answer(made, answer, nested=True)
-        return made
-
-    return add
 
 
 def asked_lang() -> Lang:
@@ -176,24 +198,14 @@ def asked_lang() -> Lang:
     return Lang.choose(next((value for value in given if value in set(Lang)), None), os.environ)
 
 
-def lang_of(options: Options) -> Lang:
-    return Lang.choose(options.lang, os.environ)
-
-
-def style_of(options: Options) -> present.Style:
-    return present.Style(options.json, options.format == "block", options.ascii, lang_of(options))
-
-
-def answer_with(ask: Callable[[Options], Answer], options: Options) -> NoReturn:
+def answer_with(ask_for: Callable[[Options], Answer], options: Options) -> NoReturn:
     """Ask, show, exit. Expected failures are shown as results."""
-    started, moment = time.monotonic(), datetime.now(UTC)
+    clock = Clock()
     try:
-        answer = ask(options)
+        answer = ask_for(options)
     except EXPECTED as error:
         tell_and_exit(error, options)
-    style = style_of(options)
-    result = answer.as_result(AGENT, style.lang, make_meta(AGENT, time.monotonic() - started, moment))
-    show_and_exit(result, style, answer.page)
+    show_and_exit(answer.as_result(AGENT, options.lang, clock.meta(AGENT)), options.style, answer.page)
 
 
 def show_and_exit(result: Result, style: present.Style, page: present.Page | None = None) -> NoReturn:
@@ -203,34 +215,50 @@ def show_and_exit(result: Result, style: present.Style, page: present.Page | Non
     raise SystemExit(result.exit_code)
 
 
+def finish_run(result: Result, style: present.Style, write: Callable[[str, bytes], None]) -> NoReturn:
+    """Show what a run came to: people find its long texts in files."""
+    show_and_exit(result if style.json else present.put_aside(result, write), style)
+
+
 def show_failure(error: SkillError, style: present.Style) -> None:
-    result = error_result(error, AGENT, style.lang, make_meta(AGENT, 0.0, datetime.now(UTC)))
+    result = error_result(error, AGENT, style.lang, Clock().meta(AGENT))
     present.show(result, style, sys.stdout)
     present.show_notes(result, style)
 
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-
-
 def as_skill_error(error: Exception) -> SkillError:
-    """A disk that is full, a folder that is not ours: said plainly, with where."""
+    """A disk that is full, a folder that is not ours: said plainly, with where. An error of ours stays what it is."""
+    if isinstance(error, SkillError):
+        return error
     if isinstance(error, UnicodeEncodeError):
-        return InvalidArgs(
-            Message("a name here is not UTF-8: {object!a}; rename that file or folder", object=str(error.object)[:200])
-        )
+        name = str(error.object)[:200]
+        return InvalidArgs(Message("a name here is not UTF-8: {object!a}; rename that file or folder", object=name))
     if isinstance(error, PermissionError):
         return PermissionDenied(f"{error.filename or 'a file'}: {error.strerror}")
     if isinstance(error, sqlite3.OperationalError) and ("unable to open" in str(error) or "readonly" in str(error)):
-        return PermissionDenied(
-            Message("the database in SKILLYARD_HOME cannot be written; set SKILLYARD_HOME to a folder of yours")
-        )
-    if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
+        why = Message("the database in SKILLYARD_HOME cannot be written; set SKILLYARD_HOME to a folder of yours")
+        return PermissionDenied(why)
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
         return StateDamaged(f"SKILLYARD_HOME: {error}")
     file = getattr(error, "filename", None)
-    if isinstance(error, sqlite3.Error) or getattr(error, "errno", None) in _NO_ROOM:
+    if isinstance(error, sqlite3.Error) or getattr(error, "errno", None) in {errno.ENOSPC, errno.EDQUOT}:
         return StoreFailed(f"{file or 'SKILLYARD_HOME'}: {error}")
     return RuntimeFailed(f"{file}: {error.strerror}" if isinstance(error, OSError) and file else str(error))
+
+
+def split_options(words: Sequence[str], known: Mapping[str, argparse.Action]) -> tuple[list[str], list[str]]:
+    """Return the words that are these options and their values, and all others: every one from `--` on."""
+    ours, others, left = list[str](), list[str](), list(words)
+    while left:
+        word = left.pop(0)
+        if word == "--":
+            return ours, [*others, word, *left]
+        action = known.get(word.partition("=")[0] if word.startswith("--") else word)
+        (others if action is None else ours).append(word)
+        if action and action.nargs is None and "=" not in word:
+            ours += left[:1]
+            del left[:1]
+    return ours, others
 
 
 def at_least(least: int) -> Callable[[str], int]:
@@ -252,6 +280,11 @@ def seconds(text: str) -> float:
     return number
 
 
+def comma_list(text: str) -> tuple[str, ...]:
+    """An argument type: names with commas between, each once."""
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
 def split_pairs(words: Sequence[str], option: str) -> dict[str, Json]:
     """Return the values of an option that takes NAME=VALUE and can be repeated."""
     pairs = [word.partition("=") for word in words]
@@ -263,6 +296,8 @@ def split_pairs(words: Sequence[str], option: str) -> dict[str, Json]:
 
 def read_object(text: str, option: str) -> dict[str, Json]:
     """Return the JSON object that an option takes."""
+    import json  # noqa: PLC0415  (most commands read none)
+
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -279,8 +314,6 @@ class ProgramLines:
     block ends a line that the program left open.
     """
 
-    _MARK = "| "
-
     def __init__(self) -> None:
         self._at_start = True
 
@@ -294,15 +327,9 @@ class ProgramLines:
     def __call__(self, piece: bytes) -> None:
         text = present.printable(piece.decode("utf-8", "replace"))
         for line in text.splitlines(keepends=True):
-            sys.stderr.write(self._MARK + line if self._at_start else line)
+            sys.stderr.write(f"| {line}" if self._at_start else line)
             self._at_start = line.endswith("\n")
         sys.stderr.flush()
-
-
-def show_progress(piece: bytes) -> None:
-    """What the program says while it runs; nothing of it can move the cursor."""
-    sys.stderr.write(present.printable(piece.decode("utf-8", "replace")))
-    sys.stderr.flush()
 
 
 def guarded(command: Callable[[Sequence[str]], None], words: Sequence[str]) -> None:
@@ -319,16 +346,58 @@ def guarded(command: Callable[[Sequence[str]], None], words: Sequence[str]) -> N
         tell_and_exit(error)
 
 
-#: BrokenPipeError is one of them and none to tell of: nobody is there to read it.
-#: UnicodeEncodeError: a file whose name is not UTF-8, somewhere on the way.
-EXPECTED = (SkillError, OSError, sqlite3.Error, UnicodeEncodeError)
-
-
 def tell_and_exit(error: Exception, options: Options | None = None) -> NoReturn:
     """Show an expected error as the person asked for it. `--json` may still stand among a skill's own words."""
     if isinstance(error, BrokenPipeError):
         raise error
-    style = style_of(options) if options else present.Style(lang=asked_lang())
-    told = error if isinstance(error, SkillError) else as_skill_error(error)
+    style = options.style if options else present.Style(lang=asked_lang())
+    told = as_skill_error(error)
     show_failure(told, style._replace(json="--json" in sys.argv))
     raise SystemExit(getattr(options, "exit_codes", {}).get(type(told), 1)) from None
+
+
+def on_terminal() -> bool:
+    """Whether somebody is there to answer."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def ask(question: str) -> str | None:
+    """Return the answer, or None where the person has left. Asked on stderr, so that stdout stays the result.
+
+    Whatever the question quotes, it looks like what it is.
+    """
+    sys.stderr.write(present.printable(question))
+    sys.stderr.flush()
+    line = sys.stdin.readline()
+    return line.rstrip("\n") if line else None
+
+
+def confirm(question: str) -> bool:
+    """Nothing but a clear yes is one."""
+    answer = ask(f"{question} [y/N] ")
+    return (answer or "").strip().lower() in {"y", "yes", "是", "好"}
+
+
+def require_yes(question: str, refused: Message, *, accepted: bool, details: Mapping[str, Json] | None = None) -> None:
+    """Raise InvalidArgs unless an option already said yes, or a person at the terminal does."""
+    if not accepted and not (on_terminal() and confirm(question)):
+        raise InvalidArgs(refused, details=details)
+
+
+def ask_key(question: str, keys: str) -> str:
+    """One key, without Enter, of those that count; nothing where the person has left."""
+    import termios  # noqa: PLC0415  (only a terminal has keys)
+    import tty  # noqa: PLC0415
+
+    before = termios.tcgetattr(sys.stdin)
+    try:
+        tty.setcbreak(sys.stdin, termios.TCSADRAIN)  # before we ask, and without losing what was typed ahead
+        sys.stderr.write(present.printable(question))
+        sys.stderr.flush()
+        while (typed := os.read(sys.stdin.fileno(), 1).decode("ascii", "replace").lower()) not in {*keys, "", "\x04"}:
+            pass
+        key = typed.strip("\x04")
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+    sys.stderr.write(f"{key}\n")
+    return key

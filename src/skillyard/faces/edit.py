@@ -21,17 +21,11 @@ from skillyard.app.project import open_project
 from skillyard.core.errors import InvalidArgs, TextNotFound
 from skillyard.core.messages import Message
 from skillyard.core.values import Json
-from skillyard.editor.editor import Edit, read_batch
-from skillyard.editor.json_edit import as_value
-from skillyard.editor.operations import REGEX_SECONDS, fields_of, make_operation
-from skillyard.faces.command import Answer, Options, Parser, at_least, set_answer
-from skillyard.faces.present import Lines
+from skillyard.faces.command import Answer, Options, Parser, at_least, set_answer, split_options
 
 #: Where 2 means that something was not found.
 USAGE = 64
 NOT_FOUND = 2
-
-_CONTENT = "the text; lines in it may end in any way"
 
 
 class _EditParser(Parser):
@@ -39,23 +33,12 @@ class _EditParser(Parser):
 
     usage_code = USAGE
 
-    def parse_known_args(  # type: ignore[override]
+    def parse_known_args(  # type: ignore[override]  # (argparse has overloads for namespaces of other classes)
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        words, options, texts = list(args or ()), list[str](), list[str]()
-        while words:
-            word = words.pop(0)
-            action = self._option_string_actions.get(word.partition("=")[0] if word.startswith("--") else word)
-            if word == "--":
-                texts += words
-                break
-            if action is None:
-                texts.append(word)
-                continue
-            options.append(word)
-            if action.nargs is None and "=" not in word:
-                options += words[:1]
-                del words[:1]
+        options, texts = split_options(args or (), self._option_string_actions)
+        if "--" in texts:
+            texts.remove("--")
         return super().parse_known_args([*options, "--", *texts] if texts else options, namespace)
 
 
@@ -64,22 +47,6 @@ def arguments(parser: Parser) -> None:
     commands = parser.add_subparsers(
         metavar="OPERATION", required=True, parser_class=_EditParser, title="operations", dest="operation"
     )
-    _add_changes(commands)
-    _add_lines(commands)
-    batch = commands.add_parser("batch", help="several edits from a JSON file, all or nothing")
-    batch.description = (
-        'The file holds a list such as [{"operation": "append", "file": "mybox/a.md", "content": "x"}]; the fields are '
-        "the names of the arguments and options, with _ for -. `-` reads it from stdin."
-    )
-    batch.add_argument("file", metavar="FILE.json", help="the list of edits")
-    for each in commands.choices.values():
-        each.add_argument("--dry-run", action="store_true", help="show the difference, write nothing")
-        set_answer(each, _answer, nested=True)
-    set_answer(parser, _answer)
-    parser.set_defaults(exit_codes={TextNotFound: NOT_FOUND, InvalidArgs: USAGE})
-
-
-def _add_changes(commands: Any) -> None:
     replace = _operation(commands, "replace", "an exact text becomes another", "old", "new")
     _add_which(replace, "place")
     for name, says in (("append", "a text at the end; makes the file"), ("prepend", "a text at the start")):
@@ -89,17 +56,12 @@ def _add_changes(commands: Any) -> None:
     regex.add_argument("--multiline", action="store_true", help="^ and $ match at every line")
     regex.add_argument("--dotall", action="store_true", help=". matches a newline too")
     regex.add_argument("--ignore-case", action="store_true", help="letters match in either case")
-    regex.add_argument(
-        "--seconds", type=float, default=REGEX_SECONDS, metavar="S", help="stop the match after S seconds (5)"
-    )
+    regex.add_argument("--seconds", type=float, metavar="S", help="stop the match after S seconds (5)")
     update = _operation(commands, "update-json", "one field of a JSON file", "field", "value")
     update.description = (
         'FIELD is a path: a.b, items.0.name, items[0], items[-] (one more), "a.b".c for a key with a dot. What is '
         "missing is made. VALUE is JSON where it parses, else a text. The rest of the file stays as it is."
     )
-
-
-def _add_lines(commands: Any) -> None:
     for name, where in (("insert-after", "after"), ("insert-before", "before")):
         insert = _operation(commands, name, f"new lines {where} the line with a marker", "marker")
         _add_which(insert, "line")
@@ -108,6 +70,17 @@ def _add_lines(commands: Any) -> None:
     delete.description = "The lines between the one with START and the next one with END; these two stay."
     delete.add_argument("--with-markers", action="store_true", help="the two markers' lines go too")
     delete.add_argument("--nth", type=at_least(1), metavar="N", help="the Nth line with START")
+    batch = commands.add_parser("batch", help="several edits from a JSON file, all or nothing")
+    batch.description = (
+        'The file holds a list such as [{"operation": "append", "file": "mybox/a.md", "content": "x"}]; the fields are '
+        "the names of the arguments and options, with _ for -. `-` reads it from stdin."
+    )
+    batch.add_argument("file", metavar="FILE.json", help="the list of edits")
+    for each in commands.choices.values():
+        each.add_argument("--dry-run", action="store_true", help="show the difference, write nothing")
+        set_answer(each, answer, nested=True)
+    set_answer(parser, answer)
+    parser.set_defaults(exit_codes={TextNotFound: NOT_FOUND, InvalidArgs: USAGE})
 
 
 def _operation(commands: Any, name: str, says: str, *words: str) -> Parser:
@@ -125,14 +98,23 @@ def _add_which(parser: Parser, noun: str) -> None:
 
 
 def _take_stdin(parser: Parser) -> None:
-    parser.add_argument("content", metavar="CONTENT", nargs="?", help=_CONTENT)
+    parser.add_argument("content", metavar="CONTENT", nargs="?", help="the text; lines in it may end in any way")
     parser.add_argument("--stdin", action="store_true", help="CONTENT comes from stdin")
 
 
-def _answer(options: Options) -> Answer:
-    edits = read_batch(_read(options.file)) if options.operation == "batch" else (_edit(options),)
+def answer(options: Options) -> Answer:
+    text = _read(options.file) if options.operation == "batch" else ""
+    if "content" in options:
+        if options.stdin == (options.content is not None):
+            raise InvalidArgs(Message("CONTENT as an argument, or --stdin: one of them"))
+        options.content = _read("-") if options.stdin else options.content
     with open_project() as project:
-        report = project.editor.edit(edits, dry_run=options.dry_run)
+        editor = project.editor
+        if options.operation == "batch":
+            edits = editor.parse_batch(text)
+        else:
+            edits = (editor.parse(options.operation, options.file, vars(options)),)
+        report = editor.edit(edits, dry_run=options.dry_run)
     changed = any(edited.changed for edited in report.edited)
     file = ", ".join(dict.fromkeys(edit.file for edit in edits))
     summary = Message("edited: {file}", file=file)
@@ -148,18 +130,7 @@ def _answer(options: Options) -> Answer:
         data["diff"] = report.diff
     if report.recovered:
         data["recovered"] = {"settled": list(report.recovered.settled), "kept": list(report.recovered.kept)}
-    return Answer(summary, data, Lines(report.diff.splitlines()) if options.dry_run and report.diff else None)
-
-
-def _edit(options: Options) -> Edit:
-    given = {key: value for key, value in vars(options).items() if key in fields_of(options.operation)}
-    if "content" in given:
-        if options.stdin == (options.content is not None):
-            raise InvalidArgs(Message("CONTENT as an argument, or --stdin: one of them"))
-        given["content"] = _read("-") if options.stdin else options.content
-    if "value" in given:
-        given["value"] = as_value(options.value)
-    return Edit(options.operation, options.file, make_operation(options.operation, given))
+    return Answer(summary, data, report.diff.splitlines() if options.dry_run and report.diff else None)
 
 
 def _read(file: str) -> str:

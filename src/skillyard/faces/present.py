@@ -4,17 +4,25 @@ import os
 import sys
 import time
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, Self, TextIO, TypeAlias
 
-from skillyard.core.messages import Lang, Message, render
-from skillyard.core.result import Result
+from skillyard.core.errors import PermissionDenied
+from skillyard.core.messages import Lang, Message, render, translate
+from skillyard.core.result import Result, as_size
+from skillyard.core.values import Json
 
 _TELL_SECONDS = 0.2
 _CLEANED = {
     "removed_links": Message("removed links that lead out of the folder where the run may write: {paths}"),
     "cleared_setuid": Message("cleared setuid and setgid bits: {paths}"),
 }
+#: Fields of a result that go to a file below `_ASIDE` if they are long.
+_TEXTS, _INLINE_CHARACTERS = frozenset({"content", "text", "article", "stderr"}), 2000
+_CODES, _INLINE_LINES = frozenset({"code", "script"}), 100
+_FIRST_LINES = 5
+_ASIDE = "mybox/workspace"
 #: Below this the last column would say nothing: rather let the line fold.
 _SMALLEST_ROOM = 20
 
@@ -38,19 +46,8 @@ class Table(NamedTuple):
     empty: str = ""
 
 
-class Lines(NamedTuple):
-    """A page for people, line by line; messages are rendered."""
-
-    lines: Sequence[str]
-
-
-class Exact(NamedTuple):
-    """A text that is the answer itself: to the letter, unless a terminal would obey what stands in it."""
-
-    text: str
-
-
-Page: TypeAlias = Table | Lines | Exact
+#: A table, lines whose messages are rendered, or a text that is the answer itself, to the letter.
+Page: TypeAlias = Table | Sequence[str] | str
 
 
 def show(result: Result, style: Style, out: TextIO, page: Page | None = None) -> None:
@@ -59,10 +56,10 @@ def show(result: Result, style: Style, out: TextIO, page: Page | None = None) ->
         _write(out, _envelope(result, style, out) + "\n")
     elif isinstance(page, Table):
         show_table(page, out, style.lang)
-    elif isinstance(page, Lines):
-        write_lines(page.lines, style.lang, out)
+    elif isinstance(page, str):  # unless a terminal would obey what stands in it
+        _write(out, printable(page) + "\n" if out.isatty() else page)
     else:
-        _write(out, printable(page.text) + "\n" if out.isatty() else page.text)
+        write_lines(page, style.lang, out)
 
 
 def write_lines(lines: Iterable[str], lang: Lang, out: TextIO | None = None) -> None:
@@ -96,6 +93,25 @@ def _with_escapes(value: object) -> Any:
     return [_with_escapes(item) for item in value] if isinstance(value, list | tuple) else value
 
 
+def put_aside(result: Result, write: Callable[[str, bytes], None]) -> Result:
+    """Put long texts into files with `write`; path, size and first lines stand in their place. A prompt stays whole."""
+    if result.data.get("type") == "prompt":
+        return result
+    run = str(result.meta.get("run") or result.meta.get("ts", "")).replace(":", "")
+    data = dict(result.data)
+    for key, value in result.data.items():
+        if not isinstance(value, str):
+            continue
+        is_long_text = key in _TEXTS and len(value) > _INLINE_CHARACTERS
+        if is_long_text or (key in _CODES and len(value.splitlines()) > _INLINE_LINES):
+            content, path = value.encode(), f"{_ASIDE}/{key}-{run}.txt"
+            first = "\n".join(value[:_INLINE_CHARACTERS].splitlines()[:_FIRST_LINES])
+            with suppress(PermissionDenied, OSError):  # what cannot be put aside is shown whole
+                write(path, content)
+                data[key] = {"path": path, "size": as_size(len(content)), "first_lines": first}
+    return result._replace(data=data)
+
+
 def show_notes(result: Result, style: Style) -> None:
     """Tell a person on stderr what was cleaned up after a run, and what to do about a failure."""
     notes: list[str] = []
@@ -115,11 +131,14 @@ def show_table(table: Table, out: TextIO, lang: Lang = Lang.EN) -> None:
     if not table.rows:
         write_lines([table.empty], lang, out)
         return
-    names = [name.upper() for name in _names(table.columns, lang)]
+    names = [label(name, lang).upper() for name in table.columns]
     rows = [names, *([one_line(render(cell, lang)) for cell in row] for row in table.rows)]
     widths = [max(cell_width(row[i]) for row in rows) for i in range(len(names) - 1)]
-    on_terminal = out.isatty()
-    room = max(_columns(out) - sum(widths) - 2 * len(widths), _SMALLEST_ROOM) if on_terminal else 0
+    room = 0
+    if on_terminal := out.isatty():
+        asked = os.environ.get("COLUMNS", "")
+        columns = int(asked) if asked.isdigit() else os.get_terminal_size(out.fileno()).columns or 80
+        room = max(columns - sum(widths) - 2 * len(widths), _SMALLEST_ROOM)
     lines = []
     for row in rows:
         padded = [cell + " " * (wide - cell_width(cell)) for cell, wide in zip(row, widths, strict=False)]
@@ -129,29 +148,13 @@ def show_table(table: Table, out: TextIO, lang: Lang = Lang.EN) -> None:
     _write(out, "\n".join(lines) + "\n")
 
 
-def _columns(out: TextIO) -> int:
-    asked = os.environ.get("COLUMNS", "")
-    return int(asked) if asked.isdigit() else os.get_terminal_size(out.fileno()).columns or 80
-
-
-def _names(columns: Sequence[str], lang: Lang) -> Sequence[str]:
-    if lang is Lang.EN:
-        return columns
-    from skillyard.faces.labels import label  # noqa: PLC0415  (only a Chinese table needs them)
-
-    return [label(name, lang) for name in columns]
-
-
 def _cut(text: str, room: int) -> str:
     if cell_width(text) <= room:
         return text
-    kept, taken = [], 0
-    for character in text:
-        taken += cell_width(character)
-        if taken > room - 1:
-            break
-        kept.append(character)
-    return "".join(kept).rstrip() + "…"
+    end = 0
+    while cell_width(text[: end + 1]) < room:
+        end += 1
+    return text[:end].rstrip() + "…"
 
 
 def cell_width(text: str) -> int:
@@ -185,43 +188,66 @@ class StatusLine:
 
     def __init__(self, doing: str, lang: Lang = Lang.EN, err: TextIO | None = None) -> None:
         self._doing, self._lang, self._err = one_line(render(doing, lang)), lang, err or sys.stderr
-        self._width = 0
+        self._width, self._counted = 0, 0.0
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.clear()
-
-    def clear(self) -> None:
         if self._width:
             self._err.write("\r" + " " * self._width + "\r")
             self._err.flush()
             self._width = 0
 
-    def _draw(self, step: str) -> None:
-        text = _cut(f"{self._doing}: {one_line(render(step, self._lang))}", 78)
-        self.clear()
-        self._width = cell_width(text)
-        _write(self._err, text)
-        self._err.flush()
-
-
-class Steps(StatusLine):
-    """The latest step of work whose end nobody knows."""
+    def say(self, text: str) -> None:
+        """Print a line that stays."""
+        self.__exit__()
+        write_lines([text], self._lang, self._err)
 
     def __call__(self, step: str) -> None:
+        """Show the latest step of work whose end nobody knows."""
         if self._err.isatty():
-            self._draw(step)
+            text = _cut(f"{self._doing}: {one_line(render(step, self._lang))}", 78)
+            self.__exit__()
+            self._width = cell_width(text)
+            _write(self._err, text)
+            self._err.flush()
+
+    def count(self, done: int, total: int) -> None:
+        """Show how many of how many, five times a second at most."""
+        self._counted = self._counted or time.monotonic()
+        if time.monotonic() - self._counted >= _TELL_SECONDS:
+            self._counted = time.monotonic()
+            self(f"{done}/{total}")
 
 
-class Progress(StatusLine):
-    """How many of how many, five times a second at most."""
+def label(name: str, lang: Lang) -> str:
+    """Return the name as it is if it has no translation: somebody else's, such as a field of a file."""
+    return translate(name, lang, "label")
 
-    _told = 0.0
 
-    def __call__(self, done: int, total: int) -> None:
-        self._told = self._told or time.monotonic()
-        if self._err.isatty() and time.monotonic() - self._told >= _TELL_SECONDS:
-            self._told = time.monotonic()
-            self._draw(f"{done}/{total}")
+def field_lines(data: Mapping[str, Json], lang: Lang) -> Iterator[str]:
+    """Yield what is known of something, a line for each field that is not empty; records in a list have their own."""
+    for key, value in data.items():
+        if isinstance(value, list) and value and isinstance(value[0], Mapping):
+            yield f"{label(key, lang)}:"
+            yield from (f"  - {as_words(item, lang)}" for item in value)
+        elif value is not None and value not in ("", [], {}):
+            yield f"{label(key, lang)}: {as_words(value, lang)}"
+
+
+def as_words(value: Json, lang: Lang) -> str:
+    """Return it on one line, without what is empty. A list among other things has its brackets."""
+    if isinstance(value, Mapping):
+        held = {key: as_words(item, lang) for key, item in value.items() if item not in (None, "", [], {})}
+        listed = {key: f"[{words}]" if isinstance(value[key], list) else words for key, words in held.items()}
+        return ", ".join(f"{label(key, lang)}: {words}" for key, words in listed.items())
+    if isinstance(value, list):
+        return ", ".join(as_words(item, lang) for item in value)
+    if isinstance(value, bool):
+        return yes_or_no(value).render(lang)
+    return render(value, lang) if isinstance(value, str) else str(value)
+
+
+def yes_or_no(claim: object) -> Message:
+    return Message("yes") if claim else Message("no")

@@ -1,79 +1,73 @@
 """Skills, runs, readings and events as the data and lines that several faces show."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from time import time_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from skillyard.catalog.roots import SKILL_FILE
-from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Lang, Message
 from skillyard.core.skill import Severity, Skill
 from skillyard.core.values import Json
 
 if TYPE_CHECKING:
     from skillyard.app.project import Project
-    from skillyard.catalog.catalog import Catalog
+    from skillyard.catalog.catalog import Catalog, SearchHit
     from skillyard.catalog.index import CatalogEntry
     from skillyard.catalog.manifest import Reading
     from skillyard.store.runs import Run
 
 _MOST_SHOWN = 160
+_READ = ("name", "description", "kind")
+
+
+def fields_of(value: object, *names: str) -> dict[str, Json]:
+    """Return these attributes by their names: a tuple as a list, an enum or a path as its text."""
+    return {name: _as_json(getattr(value, name)) for name in names}
+
+
+def _as_json(value: Any) -> Json:
+    if isinstance(value, str | Path):
+        return str(value)
+    return list(value) if type(value) is tuple else value
 
 
 def as_skill_data(entry: "CatalogEntry", catalog: "Catalog") -> dict[str, Json]:
     return {
-        "name": entry.name,
-        "folder_name": entry.folder_name,
-        "kind": str(entry.kind) if entry.usable else "broken",
-        "description": entry.description,
-        "title": entry.title,
-        "tags": list(entry.tags),
-        "role": entry.role,
-        "where": _label(entry, catalog),
+        **fields_of(entry, "name", "folder_name"),
+        "kind": _kind(entry),
+        **fields_of(entry, "description", "title", "tags", "role"),
+        "where": catalog.labels.get(entry.root, entry.root),
         "path": entry.file,
         "worst_finding": entry.severity,
     }
 
 
+def _kind(entry: "CatalogEntry") -> str:
+    return str(entry.kind) if entry.usable else "broken"
+
+
+def as_search_data(hits: "Sequence[SearchHit]", query: str, catalog: "Catalog") -> dict[str, Json]:
+    """Return the found skills, or the nearest names if there are none."""
+    found: list[Json] = [{**as_skill_data(hit.entry, catalog), "snippet": hit.snippet} for hit in hits]
+    nearest = () if found else catalog.nearest(query)
+    return {"skills": found, **({"nearest": list(nearest)} if nearest else {})}
+
+
 def as_row(entry: "CatalogEntry", catalog: "Catalog") -> tuple[str, ...]:
-    kind = str(entry.kind) if entry.usable else "broken"
-    return (display_name(entry), kind, _label(entry, catalog), entry.description)
+    return (display_name(entry), _kind(entry), catalog.labels.get(entry.root, entry.root), entry.description)
 
 
 def display_name(entry: "CatalogEntry") -> str:
     return f"{entry.role}/{entry.name}" if entry.role else entry.name
 
 
-def _label(entry: "CatalogEntry", catalog: "Catalog") -> str:
-    return catalog.labels.get(entry.root, entry.root)
-
-
 def as_full_data(skill: Skill, project: "Project") -> dict[str, Json]:
+    names = ("name", "type", "required", "default", "description", "choices")
     return {
-        "name": skill.name,
-        "title": skill.title,
-        "kind": str(skill.kind),
-        "description": skill.description,
-        "path": str(skill.path),
-        "role": skill.role,
-        "command": skill.command,
-        "entry": skill.entry,
-        "actions": list(skill.actions),
-        "params": [
-            {
-                "name": param.name,
-                "type": str(param.type),
-                "required": param.required,
-                "default": param.default,
-                "description": param.description,
-                "choices": list(param.choices),
-            }
-            for param in skill.params
-        ],
+        **fields_of(skill, "name", "title", "kind", "description", "path", "role", "command", "entry", "actions"),
+        "params": [fields_of(param, *names) for param in skill.params],
         "timeout": skill.timeout_seconds,
-        "tags": list(skill.tags),
+        **fields_of(skill, "success_exit_codes", "tags"),
         "uses": project.catalog.uses().get(skill.name, 0),
         "fields": skill.fields,
         "findings": [finding.as_dict() for finding in skill.findings],
@@ -81,18 +75,8 @@ def as_full_data(skill: Skill, project: "Project") -> dict[str, Json]:
 
 
 def as_run_data(run: "Run") -> dict[str, Json]:
-    return {
-        "id": run.id,
-        "agent": run.agent,
-        "skill": run.skill,
-        "kind": run.kind,
-        "state": run.state,
-        "started": timestamp(run.started),
-        "seconds": run.seconds,
-        "request": run.request,
-        "launch": run.launch,
-        "result": run.result,
-    }
+    data = fields_of(run, "id", "agent", "skill", "kind", "state", "started", "seconds", "request", "launch", "result")
+    return {**data, "started": timestamp(run.started)}
 
 
 def timestamp(moment: float) -> str:
@@ -103,7 +87,7 @@ def line_of(kind: str, text: str, data: object, lang: Lang) -> str:
     """One event on one line; nothing for what says nothing to a person."""
     from skillyard.core.backend_events import EventKind  # noqa: PLC0415  (lists do not need it)
 
-    facts: dict[str, Json] = dict(data) if isinstance(data, dict) else {}
+    facts = data if isinstance(data, dict) else {}
     match kind:
         case EventKind.STARTED:
             return Message("started: {session}", session=facts.get("session")).render(lang)
@@ -119,9 +103,8 @@ def line_of(kind: str, text: str, data: object, lang: Lang) -> str:
         case EventKind.WAITING:
             return Message("waiting: {why}", why=text).render(lang)
         case EventKind.ERROR:
-            return (
-                Message("trying again: {why}", why=_short(text)).render(lang) if facts.get("retrying") else _short(text)
-            )
+            why = _short(text)
+            return Message("trying again: {why}", why=why).render(lang) if facts.get("retrying") else why
         case _:
             return ""
 
@@ -131,33 +114,12 @@ def _short(text: str) -> str:
     return line if len(line) <= _MOST_SHOWN else line[: _MOST_SHOWN - 1] + "…"
 
 
-def find_files(path: Path) -> Iterator[Path]:
-    if path.is_file():
-        yield path
-    elif (path / SKILL_FILE).is_file():
-        yield path / SKILL_FILE
-    elif path.is_dir():
-        from skillyard.catalog.scan import find_skill_files  # noqa: PLC0415  (lists do not need it)
-
-        found = sorted(find_skill_files(path, {}, (), time_ns()).skills)
-        if not found:
-            raise InvalidArgs(Message("{path}: no {skill_file} in it or below it", path=path, skill_file=SKILL_FILE))
-        yield from map(Path, found)
-    else:
-        raise InvalidArgs(Message("{path}: there is no such file or folder", path=path))
-
-
 def passes(reading: "Reading", *, strict: bool) -> bool:
     worst = Severity.WARNING if strict else Severity.ERROR
     return reading.skill is not None and all(finding.severity.rank < worst.rank for finding in reading.findings)
 
 
 def as_reading_data(path: str, reading: "Reading") -> dict[str, Json]:
-    skill = reading.skill
-    return {
-        "path": path,
-        "name": skill.name if skill else None,
-        "description": skill.description if skill else None,
-        "kind": str(skill.kind) if skill else None,
-        "findings": [finding.as_dict() for finding in reading.findings],
-    }
+    findings: list[Json] = [finding.as_dict() for finding in reading.findings]
+    known = fields_of(reading.skill, *_READ) if reading.skill else dict.fromkeys(_READ)
+    return {"path": path, **known, "findings": findings}

@@ -1,10 +1,14 @@
-"""Turns a text into a source: a path of this machine, an address, or the shorthand `owner/repo`."""
+"""Turns a text into a source: a path of this machine, an address, or the shorthand `owner/repo`.
+
+`run` takes more: one skill of a source, `SOURCE[@skill][#ref][:program]`.
+"""
 
 import os
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from skillyard.catalog.files import exists, expand_home
@@ -13,37 +17,34 @@ from skillyard.core.messages import Message
 from skillyard.install.archive import extract, is_archive
 from skillyard.install.git import GitSource, is_bare
 from skillyard.install.names import as_safe_path
-from skillyard.install.source import Fetched, SkillSource, Tell
+from skillyard.install.source import Fetched, Tell
 from skillyard.install.web import INDEX_PATH, WebArchive, WebIndex
 
 
-class FolderSource(NamedTuple):
-    """A folder, scanned in place; what is installed is compared with what was scanned."""
+class LocalSource(NamedTuple):
+    """A folder, scanned in place (what is installed is compared with what was scanned), or an archive."""
 
     text: str
-    folder: Path
+    path: Path
     ref: str = ""
 
     def fetch(self, staging: Path, tell: Tell) -> Fetched:
-        del staging, tell
-        return Fetched(self.folder)
-
-
-class ArchiveSource(NamedTuple):
-    text: str
-    file: Path
-    ref: str = ""
-
-    def fetch(self, staging: Path, tell: Tell) -> Fetched:
-        tell(Message("unpacking {name}", name=self.file.name))
-        extract(self.file, staging / "files")
+        if self.path.is_dir():
+            return Fetched(self.path)
+        tell(Message("unpacking {name}", name=self.path.name))
+        extract(self.path, staging / "files")
         return Fetched(staging / "files")
 
 
+#: Where skills come from. Writes only below the staging folder; never runs anything that it fetched.
+SkillSource: TypeAlias = LocalSource | GitSource | WebArchive | WebIndex
 FORGE = "https://github.com"
 _SHORTHAND = re.compile(r"([A-Za-z0-9][\w.-]*)/([A-Za-z0-9_][\w.-]*)((?:/[^@#]+)?)(?:@([^#]+))?")
 _SCP = re.compile(r"[\w.-]+@[\w.-]+:(?!//)")
 _TREE = re.compile(r"(?:/-)?/tree/([^/]+)(?:/(.+))?$")
+#: The part of an address that never names a skill, a ref or a program: `https://host:8080/`, `git@host:`.
+_HEAD = re.compile(r"[A-Za-z][A-Za-z+.-]*://[^/]*/?|[\w.-]+@[\w.-]+:(?!//)")
+_TAIL = re.compile(r"(?:@(?P<skill>[^@#:]+))?(?:#(?P<ref>[^#:]+))?(?::(?P<script>.+))?")
 _COMMIT = re.compile(r"(?:sha256:)?[0-9a-f]{40,64}")
 _REF = re.compile(r"(?!-)[\w.+@/-]{1,200}")
 _FORMS = Message(
@@ -60,16 +61,14 @@ class ParsedSource(NamedTuple):
     path: str = ""
     skill: str = ""
 
-    def narrowed(self, names: Sequence[str]) -> "ParsedSource":
-        """Fetch only these skills, if the source can fetch less than all."""
-        return self._replace(source=narrowed(self.source, names))
-
 
 def narrowed(source: SkillSource, names: Sequence[str]) -> SkillSource:
-    return source._replace(only=tuple(names)) if isinstance(source, WebIndex) else source
+    """Fetch only the skills of these names or paths, if the source can fetch less than all."""
+    entries = tuple(name.partition("/")[0] for name in names)
+    return source._replace(only=entries) if isinstance(source, WebIndex) else source
 
 
-def parse_source(text: str, ref: str = "", *, cwd: Path, root: Path, forge: str = FORGE) -> ParsedSource:
+def parse_source(text: str, ref: str = "", *, cwd: Path, root: Path, forge: str = "") -> ParsedSource:
     """Return the source that a text names. InvalidArgs, with the accepted forms, if it names none."""
     local = _local(text, ref, cwd / expand_home(text), root) if text and "\0" not in text else None
     if local:
@@ -83,14 +82,9 @@ def parse_source(text: str, ref: str = "", *, cwd: Path, root: Path, forge: str 
         return _address(plain, ref)
     if found := _SHORTHAND.fullmatch(plain):
         owner, repo, path, skill = found.groups()
-        url = f"{forge.rstrip('/')}/{owner}/{repo.removesuffix('.git')}"
+        url = f"{(forge or FORGE).rstrip('/')}/{owner}/{repo.removesuffix('.git')}"
         return ParsedSource(GitSource(url, ref), _inner(path), skill or "")
     raise InvalidArgs(Message("{text!r} names no source: give {forms}", text=text, forms=_FORMS))
-
-
-def _inner(path: str) -> str:
-    path = (path or "").strip("/")
-    return str(as_safe_path(path)) if path else ""
 
 
 def locked_source(source: str, ref: str, commit: str, root: Path) -> SkillSource:
@@ -116,14 +110,14 @@ def _local(text: str, ref: str, path: Path, root: Path, commit: str = "") -> Ski
     absolute = Path(os.path.normpath(path.absolute()))
     kept = f"./{absolute.relative_to(root).as_posix()}" if absolute.is_relative_to(root) else str(absolute)
     if path.is_file() and is_archive(path.name):
-        return ArchiveSource(kept, path)
+        return LocalSource(kept, path)
     if not path.is_dir():
         raise InvalidArgs(Message("{text} is a file, but no .skill, .zip or .tar.gz", text=text))
     if is_bare(path) or ((ref or commit) and (path / ".git").exists()):
         return GitSource(kept, ref, commit, path)
     if ref:
         raise InvalidArgs(Message("{text} is no git repository: --ref means nothing there", text=text))
-    return FolderSource(kept, path)
+    return LocalSource(kept, path)
 
 
 def _address(url: str, ref: str) -> ParsedSource:
@@ -140,7 +134,7 @@ def _address(url: str, ref: str) -> ParsedSource:
     if found := _TREE.search(url):
         if ref and ref != found[1]:
             raise InvalidArgs(Message("the address says {found}, --ref says {ref}", found=found[1], ref=ref))
-        return ParsedSource(GitSource(url[: found.start()], found[1]), _inner(found[2] or ""))
+        return ParsedSource(GitSource(url[: found.start()], found[1]), _inner(found[2]))
     return ParsedSource(GitSource(url, ref))
 
 
@@ -149,16 +143,15 @@ def _parts(url: str) -> SplitResult:
 
     git passes the host to ssh as an argument of its own, and the address to credential helpers as lines.
     """
-    plain = unquote(url)
-    if any(ord(letter) < 33 or ord(letter) == 127 for letter in plain.replace(" ", "")) or " " in url:
+    if " " in url or any(ord(letter) < 33 or ord(letter) == 127 for letter in unquote(url).replace(" ", "")):
         raise InvalidArgs(Message("an address has no spaces or control characters"))
     try:
         parts = urlsplit(url)
-        host = parts.hostname or ""
-        if parts.port == 0:
-            raise InvalidArgs(Message("{url!r} is no address: {error}", url=url, error="port 0"))
+        host, reason = parts.hostname or "", "port 0" if parts.port == 0 else ""
     except ValueError as error:
-        raise InvalidArgs(Message("{url!r} is no address: {error}", url=url, error=error)) from None
+        reason = str(error) or type(error).__name__
+    if reason:
+        raise InvalidArgs(Message("{url!r} is no address: {error}", url=url, error=reason))
     user, _, rest = url.partition("@") if not parts.scheme or not parts.netloc else ("", "", "")
     names = (host, parts.username or "", unquote(parts.netloc), user, rest)
     if any(name.startswith("-") for name in names):
@@ -169,3 +162,41 @@ def _parts(url: str) -> SplitResult:
 def _check_ref(ref: str) -> None:
     if ref and (not _REF.fullmatch(ref) or ".." in ref):
         raise InvalidArgs(Message("{ref!r} is no branch, tag or commit", ref=ref))
+
+
+def _inner(path: str | None) -> str:
+    inside = (path or "").strip("/")
+    return str(as_safe_path(inside)) if inside else ""
+
+
+class SkillAddress(NamedTuple):
+    """`SOURCE[@skill][#ref][:program]`, split."""
+
+    source: str
+    skill: str = ""
+    ref: str = ""
+    script: str = ""
+
+    @property
+    def name(self) -> str:
+        """As the caller named it, without the program."""
+        return self.source + (f"@{self.skill}" if self.skill else "") + (f"#{self.ref}" if self.ref else "")
+
+    def add_command(self, skill: str) -> str:
+        ref = ["--ref", self.ref] if self.ref else []
+        return shlex.join(["skillyard", "add", self.source, "--skill", skill, *ref])
+
+
+def split_source(text: str, cwd: Path) -> SkillAddress:
+    """The longest start of the text that is a path here is the source; else an address or the shorthand."""
+    for end in [len(text), *(at for at in range(len(text) - 1, 0, -1) if text[at] in "@#:")]:
+        tail = _TAIL.fullmatch(text[end:])
+        if tail and exists(cwd / expand_home(text[:end])):
+            break
+    else:
+        head = _HEAD.match(text)
+        end = next((at for at in range(head.end() if head else 0, len(text)) if text[at] in "@#:"), len(text))
+        tail = _TAIL.fullmatch(text[end:])
+    if tail is None:
+        raise InvalidArgs(Message("{text!r} is not SOURCE[@skill][#ref][:program]", text=text))
+    return SkillAddress(text[:end], **tail.groupdict(default=""))

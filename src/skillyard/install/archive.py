@@ -15,7 +15,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, BinaryIO, NamedTuple
@@ -57,32 +57,50 @@ def is_archive(name: str) -> bool:
 
 def extract(archive: Path, into: Path, limits: Limits = LIMITS) -> None:
     """Write what the archive holds below `into`. SourceRefused, with nothing written, if any of it is unsafe."""
-    with _reading(), archive.open("rb") as file:
-        packed = os.fstat(file.fileno()).st_size
-        start = file.read(2)
-        file.seek(0)
-        if start == b"PK":
-            with zipfile.ZipFile(file) as zipped:
-                limits.check(files=len(zipped.infolist()))
-                members = [_zip_member(zipped, info, limits) for info in zipped.infolist()]
-                _write_checked(members, packed, into, limits)
-            return
-        with tempfile.TemporaryFile() as plain:
-            _gunzip(file, plain, limits.total_bytes + limits.files * 2048)
-            with tarfile.open(fileobj=plain, mode="r:", errors="surrogateescape") as tar:
-                _write_checked(list(_tar_members(tar, limits)), packed, into, limits)
-
-
-@contextmanager
-def _reading() -> Iterator[None]:
-    """SourceRefused for what the standard library raises for bytes that are no archive; the disk's errors pass."""
     try:
-        yield
+        with archive.open("rb") as file:
+            packed, start = os.fstat(file.fileno()).st_size, file.read(2)
+            file.seek(0)
+            if start == b"PK":
+                with zipfile.ZipFile(file) as zipped:
+                    limits.check(files=len(zipped.infolist()))
+                    members = [_zip_member(zipped, info, limits) for info in zipped.infolist()]
+                    _write_checked(members, packed, into, limits)
+                return
+            with tempfile.TemporaryFile() as plain:
+                unzip = zlib.decompressobj(wbits=31) if start == b"\x1f\x8b" else None
+                _unpack(file, plain, unzip, limits.total_bytes + limits.files * 2048)
+                with tarfile.open(fileobj=plain, mode="r:", errors="surrogateescape") as tar:
+                    _write_checked(list(_tar_members(tar, limits)), packed, into, limits)
     except (*_BROKEN, OSError) as error:
-        # A wrong offset in an archive makes seek fail with EINVAL, bad bzip2 data has no errno.
+        # A wrong offset in an archive makes seek fail with EINVAL, bad bzip2 data has no errno; the disk's errors pass.
         if isinstance(error, OSError) and error.errno not in {None, errno.EINVAL}:
             raise
         raise SourceRefused(Message("the archive cannot be read: {error}", error=error)) from None
+
+
+def _unpack(packed: BinaryIO, into: BinaryIO, unzip: "zlib._Decompress | None", most: int) -> None:
+    """Write the bytes of a tar, gunzipped if they are zipped, and never more than `most`."""
+    total = 0
+    while chunk := packed.read(1 << 16):
+        piece = unzip.decompress(chunk, _CHUNK) if unzip else chunk
+        while piece or (unzip and unzip.unconsumed_tail):
+            total += len(piece)
+            if total > most:
+                raise SourceRefused(Message("it unpacks to more than {most} bytes", most=most))
+            into.write(piece)
+            piece = unzip.decompress(unzip.unconsumed_tail, _CHUNK) if unzip else b""
+    if unzip and not unzip.eof:
+        raise SourceRefused(Message("the archive ends too early"))
+    into.seek(0)
+
+
+def _guessed(raw: bytes, name: str) -> str:
+    """A name that is not marked as UTF-8: it may be, or Chinese Windows wrote it."""
+    for encoding in ("utf-8", "gbk"):
+        with suppress(UnicodeDecodeError):
+            return raw.decode(encoding)
+    return name
 
 
 def _zip_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, limits: Limits) -> _Member:
@@ -90,7 +108,7 @@ def _zip_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, limits: Limits)
         raise SourceRefused(Message("the archive is encrypted"))
     name = info.orig_filename
     if not info.flag_bits & 0x800 and not name.isascii():  # the flag says UTF-8
-        name = _guessed(name.encode("cp437")) or name
+        name = _guessed(name.encode("cp437"), name)
     member = _Member(as_safe_path(name))
     mode = info.external_attr >> 16 if info.create_system == 3 else 0  # 3: made on Unix
     kind = stat.S_IFMT(mode)
@@ -105,26 +123,20 @@ def _zip_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, limits: Limits)
     return _Member(member.path, lambda: archive.open(info), info.file_size, bool(mode & 0o111))
 
 
-def _guessed(raw: bytes) -> str:
-    for encoding in ("utf-8", "gbk"):
-        try:
-            return raw.decode(encoding)
-        except UnicodeDecodeError:
-            continue
-    return ""
-
-
 def _tar_members(archive: tarfile.TarFile, limits: Limits) -> Iterator[_Member]:
+    def decoded(name: str) -> str:
+        return name if is_utf8(name) else _guessed(name.encode("utf-8", "surrogateescape"), name)
+
     files: dict[str, tarfile.TarInfo] = {}
     for count, info in enumerate(archive, 1):
         limits.check(files=count)
         if info.name in {".", "./", ""}:
             continue
-        member = _Member(as_safe_path(_tar_name(info.name)))
+        member = _Member(as_safe_path(decoded(info.name)))
         if info.isdir():
             yield member
         elif info.issym():
-            yield member._replace(link=_tar_name(info.linkname))
+            yield member._replace(link=decoded(info.linkname))
         else:
             # A hard link is a second name of a file before it, and we write a second file.
             found = files.get(info.linkname) if info.islnk() else info
@@ -135,34 +147,6 @@ def _tar_members(archive: tarfile.TarFile, limits: Limits) -> Iterator[_Member]:
             files[found.name] = found
             is_program = bool(found.mode & 0o111)
             yield _Member(member.path, partial(archive.extractfile, found), found.size, is_program)
-
-
-def _tar_name(name: str) -> str:
-    return name if is_utf8(name) else _guessed(name.encode("utf-8", "surrogateescape")) or name
-
-
-def _gunzip(packed: BinaryIO, into: BinaryIO, most: int) -> None:
-    """Write the bytes of a tar, gunzipped if they are zipped, and never more than `most`."""
-    start = packed.read(2)
-    packed.seek(0)
-    unzip = zlib.decompressobj(wbits=31) if start == b"\x1f\x8b" else None
-    total = 0
-    while chunk := packed.read(1 << 16):
-        for piece in _unzipped(unzip, chunk) if unzip else (chunk,):
-            total += len(piece)
-            if total > most:
-                raise SourceRefused(Message("it unpacks to more than {most} bytes", most=most))
-            into.write(piece)
-    if unzip and not unzip.eof:
-        raise SourceRefused(Message("the archive ends too early"))
-    into.seek(0)
-
-
-def _unzipped(unzip: "zlib._Decompress", chunk: bytes) -> Iterator[bytes]:
-    piece = unzip.decompress(chunk, _CHUNK)
-    while piece or unzip.unconsumed_tail:
-        yield piece
-        piece = unzip.decompress(unzip.unconsumed_tail, _CHUNK)
 
 
 def _write_checked(members: list[_Member], packed: int, into: Path, limits: Limits) -> None:

@@ -17,6 +17,7 @@ from skillyard.install.names import quoted
 from skillyard.install.target import write_whole
 
 SERVER = "skillyard"
+AGENTS = ("claude-code", "codex", "opencode")
 #: Codex gives a server ten seconds by default, and a cold disk can take as long to import the SDK.
 _START_SECONDS = 30
 _MOST_BYTES = 10_000_000
@@ -45,21 +46,43 @@ class AgentConfig(NamedTuple):
 
 
 def make_config(root: Path, agent: str, command: Sequence[str], env: Mapping[str, str]) -> AgentConfig:
+    """Our entry for an agent, and its file with the entry merged in: MISSING if `merged` can be written."""
     if agent not in AGENTS:
         raise InvalidArgs(Message("no agent {agent!r}; there are {agents}", agent=agent, agents=", ".join(AGENTS)))
-    words = (*command, "mcp")
+    program, *args = (*command, "mcp")
+    name, table, first = ".mcp.json", "mcpServers", dict[str, Any]()
+    mine: dict[str, Any] = {"type": "stdio", "command": program, "args": args, **({"env": {**env}} if env else {})}
+    if agent == "opencode":
+        name, table = "opencode.jsonc" if (root / "opencode.jsonc").exists() else "opencode.json", "mcp"
+        first = {"$schema": "https://opencode.ai/config.json"}
+        more = {"environment": {**env}} if env else {}
+        mine = {"type": "local", "command": [program, *args], "enabled": True, **more}
+    text = _as_json({**first, table: {SERVER: mine}})
     if agent == "codex":
-        return _codex(root, words, env)
-    if agent == "claude-code":
-        mine = {"type": "stdio", "command": words[0], "args": list(words[1:]), **({"env": dict(env)} if env else {})}
-        return _json(root, agent, ".mcp.json", "mcpServers", mine, {})
-    local = {"type": "local", "command": list(words), "enabled": True, **({"environment": dict(env)} if env else {})}
-    schema = {"$schema": "https://opencode.ai/config.json"}
-    name = "opencode.jsonc" if (root / "opencode.jsonc").exists() else "opencode.json"
-    return _json(root, agent, name, "mcp", local, schema)
-
-
-AGENTS = ("claude-code", "codex", "opencode")
+        name, table, text = ".codex/config.toml", "mcp_servers", _as_toml(program, args, env)
+        mine = tomllib.loads(text)[table][SERVER]
+    unreadable = AgentConfig(agent, name, text, EntryState.UNREADABLE)
+    try:
+        content = read_whole(root / name, _MOST_BYTES, follow=True)
+        known = tomllib.loads(content) if agent == "codex" else _read_json(content)
+    except FileNotFoundError:
+        return AgentConfig(agent, name, text, EntryState.MISSING, text)
+    except (ValueError, RecursionError):
+        return unreadable
+    servers = known.get(table, {}) if isinstance(known, dict) else None
+    if not isinstance(servers, dict):
+        return unreadable
+    if SERVER in servers:
+        return AgentConfig(agent, name, text, EntryState.KEPT if servers[SERVER] == mine else EntryState.DIFFERS)
+    whole = {**known, table: {**servers, SERVER: mine}}
+    if agent != "codex":
+        return AgentConfig(agent, name, text, EntryState.MISSING, _as_json(whole))
+    merged = content + ("" if not content else "\n" if content.endswith("\n") else "\n\n") + text
+    try:
+        is_complete = tomllib.loads(merged) == whole
+    except ValueError:  # `mcp_servers` is written in a way that a table cannot follow
+        is_complete = False
+    return AgentConfig(agent, name, text, EntryState.MISSING, merged) if is_complete else unreadable
 
 
 def write(root: Path, config: AgentConfig) -> AgentConfig:
@@ -71,68 +94,29 @@ def write(root: Path, config: AgentConfig) -> AgentConfig:
     return config._replace(entry=EntryState.WRITTEN)
 
 
-def _json(
-    root: Path, agent: str, name: str, table: str, mine: Mapping[str, Any], more: Mapping[str, Any]
-) -> AgentConfig:
-    text = _as_json({**more, table: {SERVER: mine}})
-    try:
-        content = read_whole(root / name, _MOST_BYTES, follow=True)
-        known = json.loads(content, object_pairs_hook=_without_twins) if content.strip() else {}
-    except FileNotFoundError:
-        return AgentConfig(agent, name, text, EntryState.MISSING, text)
-    except (ValueError, RecursionError):
-        return AgentConfig(agent, name, text, EntryState.UNREADABLE)
-    servers = known.get(table, {}) if isinstance(known, dict) else None
-    if not isinstance(servers, dict):
-        return AgentConfig(agent, name, text, EntryState.UNREADABLE)
-    if SERVER in servers:
-        return AgentConfig(agent, name, text, EntryState.KEPT if servers[SERVER] == mine else EntryState.DIFFERS)
-    merged = _as_json({**known, table: {**servers, SERVER: mine}})
-    return AgentConfig(agent, name, text, EntryState.MISSING, merged)
+def _read_json(content: str) -> Any:
+    def without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        """Refuse a key that is there twice: one of them would be lost."""
+        if len(found := dict(pairs)) < len(pairs):
+            raise ValueError("a key stands twice")
+        return found
 
-
-def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse a key that is there twice: one of them would be lost."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key stands twice")
-    return found
+    return json.loads(content, object_pairs_hook=without_twins) if content.strip() else {}
 
 
 def _as_json(value: Mapping[str, Any]) -> str:
     plain = json.dumps(value, indent=2, ensure_ascii=False)
-    shown = plain if plain.replace("\n", "").isprintable() else json.dumps(value, indent=2)
-    return f"{shown}\n"
+    return (plain if plain.replace("\n", "").isprintable() else json.dumps(value, indent=2)) + "\n"
 
 
-def _codex(root: Path, words: Sequence[str], env: Mapping[str, str]) -> AgentConfig:
-    name = ".codex/config.toml"
+def _as_toml(program: str, args: Sequence[str], env: Mapping[str, str]) -> str:
     lines = [
         f"[mcp_servers.{SERVER}]",
-        f"command = {quoted(words[0])}",
-        f"args = [{', '.join(map(quoted, words[1:]))}]",
+        f"command = {quoted(program)}",
+        f"args = [{', '.join(map(quoted, args))}]",
         f"startup_timeout_sec = {_START_SECONDS}",
         "required = true",  # without it Codex does not wait for a server before its first turn
     ]
     if env:
         lines.append(f"env = {{ {', '.join(f'{key} = {quoted(value)}' for key, value in env.items())} }}")
-    text = "".join(f"{line}\n" for line in lines)
-    try:
-        content = read_whole(root / name, _MOST_BYTES, follow=True)
-        known = tomllib.loads(content)
-    except FileNotFoundError:
-        return AgentConfig("codex", name, text, EntryState.MISSING, text)
-    except (ValueError, RecursionError):
-        return AgentConfig("codex", name, text, EntryState.UNREADABLE)
-    servers, mine = known.get("mcp_servers", {}), tomllib.loads(text)["mcp_servers"][SERVER]
-    if isinstance(servers, dict) and SERVER in servers:
-        return AgentConfig("codex", name, text, EntryState.KEPT if servers[SERVER] == mine else EntryState.DIFFERS)
-    gap = "" if not content else "\n" if content.endswith("\n") else "\n\n"
-    merged = f"{content}{gap}{text}"
-    try:
-        complete = tomllib.loads(merged) == {**known, "mcp_servers": {**servers, SERVER: mine}}
-    except (ValueError, TypeError):  # `mcp_servers` is written in a way that a table cannot follow
-        complete = False
-    if not complete:
-        return AgentConfig("codex", name, text, EntryState.UNREADABLE)
-    return AgentConfig("codex", name, text, EntryState.MISSING, merged)
+    return "".join(f"{line}\n" for line in lines)

@@ -21,22 +21,22 @@ def as_safe_path(name: str) -> PurePosixPath:
     """Return the path. SourceRefused if it is absolute, leads upwards, or means something else on Windows."""
     parts = [part for part in name.split("/") if part not in {"", "."}]
     if not name or name.startswith(("/", "\\")) or re.match(r"[A-Za-z]:", name):
-        said = Message("{name} is no relative path", name=shown(name))
+        why = Message("{name} is no relative path", name=shown(name))
     elif not _is_text(name):
-        said = Message("{name} holds characters that no file name should", name=shown(name))
+        why = Message("{name} holds characters that no file name should", name=shown(name))
     elif not parts:
-        said = Message("{name} names no file", name=shown(name))
+        why = Message("{name} names no file", name=shown(name))
     elif ".." in parts:
-        said = Message("{name} leads out of its folder", name=shown(name))
+        why = Message("{name} leads out of its folder", name=shown(name))
     elif any(_WINDOWS.search(part) or part.endswith((".", " ")) or _DEVICES.fullmatch(part) for part in parts):
-        said = Message("{name} is another file, or none, on Windows", name=shown(name))
+        why = Message("{name} is another file, or none, on Windows", name=shown(name))
     elif any(len(part.encode()) > MAX_PART_BYTES for part in parts):
-        said = Message("{name} has a part longer than {most} bytes", name=shown(name), most=MAX_PART_BYTES)
+        why = Message("{name} has a part longer than {most} bytes", name=shown(name), most=MAX_PART_BYTES)
     elif len("/".join(parts).encode()) > MAX_PATH_BYTES:
-        said = Message("{name} is longer than {most} bytes", name=shown(name), most=MAX_PATH_BYTES)
+        why = Message("{name} is longer than {most} bytes", name=shown(name), most=MAX_PATH_BYTES)
     else:
         return PurePosixPath(*parts)
-    raise SourceRefused(said)
+    raise SourceRefused(why)
 
 
 def _is_text(name: str) -> bool:
@@ -110,8 +110,6 @@ def escaped(text: str, wide: str = "\\U{:08x}") -> str:
 MAX_CHARACTERS = 64
 #: A file name has at most 255 bytes, and the files inside are named after the folder.
 MAX_BYTES = 200
-#: Windows takes these for devices, whatever their ending.
-_DEVICE_SLUGS = re.compile(r"con|prn|aux|nul|com\d|lpt\d")
 _VARIATIONS = re.compile("[\ufe00-\ufe0f\U000e0000-\U000e01ef]")
 
 
@@ -129,4 +127,4 @@ def as_slug(name: str) -> str:
     slug = slug.encode()[:MAX_BYTES].decode(errors="ignore").rstrip("-")
     if not slug:
         raise InvalidArgs(Message("{name!r} holds no letter and no digit to name a folder with", name=name))
-    return f"{slug}-skill" if _DEVICE_SLUGS.fullmatch(slug) else slug
+    return f"{slug}-skill" if _DEVICES.fullmatch(slug) else slug

@@ -1,26 +1,42 @@
-"""The skills that a source offers, checked and scanned in a staging folder before anything is installed."""
+"""The skills that a source offers, checked and scanned in a staging folder; copies of those that run uninstalled.
+
+Copies are kept in SKILLYARD_HOME/adhoc, one folder for each content. A copy is there whole or not at all, is compared
+with its digests whenever it is used, and is deleted after a month without use. Who uses one holds its lock until the
+process ends: what runs is never deleted.
+"""
 
 import fcntl
+import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import IO, NamedTuple, TypeAlias
 from uuid import uuid4
 
 from skillyard.catalog.manifest import read_skill
 from skillyard.catalog.roots import SKILL_FILE
 from skillyard.catalog.scan import IGNORED, MAX_DEPTH
-from skillyard.core.errors import InvalidArgs, SkillNotFound
+from skillyard.core.errors import InvalidArgs, SkillNotFound, SourceRefused
 from skillyard.core.messages import Message
-from skillyard.install.lock import InstalledSkill
+from skillyard.install.address import SkillAddress, SkillSource
 from skillyard.install.names import MAX_CHARACTERS, as_slug
-from skillyard.install.source import Fetched, SkillSource, Tell
+from skillyard.install.source import Fetched, Tell
+from skillyard.install.target import (
+    InstalledSkill,
+    ScannedSkill,
+    check_tree,
+    copy_checked,
+    digests_of,
+    find_skill_file,
+    tree_hash,
+    write_whole,
+)
+from skillyard.install.threats.rule import ScanVerdict, ThreatHit, ThreatLevel
 from skillyard.install.threats.scan import scan_skill
-from skillyard.install.threats.verdict import ScanVerdict, ThreatHit, ThreatLevel
-from skillyard.install.tree import check_tree, digests_of, find_skill_file, tree_hash
 
 #: Looks at a staged folder and never runs anything of it.
 Scan: TypeAlias = Callable[[Path], ScanVerdict]
@@ -48,6 +64,10 @@ def _unreadable(reason: str) -> ThreatHit:
     return ThreatHit("unreadable", ThreatLevel.UNKNOWN, SKILL_FILE, excerpt=reason)
 
 
+#: Folders of a skill whose own SKILL.md is an example, a template or a document.
+_PARTS_OF_A_SKILL = {"assets", "docs", "example", "examples", "references", "template", "templates", "test", "tests"}
+
+
 class Offer(NamedTuple):
     """A skill that a source holds."""
 
@@ -58,20 +78,6 @@ class Offer(NamedTuple):
     #: Its folder inside the source; empty if the source is the skill.
     path: str
     at: Path
-
-
-class ScannedSkill(NamedTuple):
-    """A skill that was checked and scanned: what would be installed, exactly."""
-
-    skill: InstalledSkill
-    at: Path
-    verdict: ScanVerdict
-    is_ours: bool = False
-
-    @property
-    def reviewed_skill(self) -> InstalledSkill:
-        """As the lock records it: with the severity that it is installed in spite of."""
-        return self.skill._replace(reviewed=str(self.verdict.severity) if self.verdict.held else "")
 
 
 @contextmanager
@@ -94,20 +100,11 @@ def open_staging(own_home: Path) -> Iterator[Path]:
 
 def _clean(base: Path) -> None:
     for lock in base.glob("*.lock"):
-        try:
-            with lock.open("rb") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if lock.stat().st_ino == os.fstat(file.fileno()).st_ino:
-                    shutil.rmtree(base / lock.stem, ignore_errors=True)
-                    lock.unlink(missing_ok=True)
-        except (BlockingIOError, FileNotFoundError):
-            continue  # somebody works there, or has just left
-
-
-def new_subfolder(staging: Path) -> Path:
-    folder = staging / str(sum(1 for _ in staging.iterdir()))
-    folder.mkdir()
-    return folder
+        with suppress(BlockingIOError, FileNotFoundError), lock.open("rb") as file:  # in use, or just deleted
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if lock.stat().st_ino == os.fstat(file.fileno()).st_ino:
+                shutil.rmtree(base / lock.stem, ignore_errors=True)
+                lock.unlink(missing_ok=True)
 
 
 def find_offers(fetched: Fetched, path: str, source: str) -> tuple[Offer, ...]:
@@ -121,19 +118,21 @@ def find_offers(fetched: Fetched, path: str, source: str) -> tuple[Offer, ...]:
     offers: dict[str, Offer] = {}
     for parent, folders, _ in os.walk(base):  # follows no links: only what the source itself holds is offered
         folder = Path(parent)
-        file = find_skill_file(folder)
-        if file or len(folder.relative_to(base).parts) >= MAX_DEPTH:
+        file, inner = find_skill_file(folder), folder.relative_to(fetched.folder)
+        if (file and inner.parts) or len(folder.relative_to(base).parts) >= MAX_DEPTH:
             folders.clear()
-        folders[:] = sorted(name for name in folders if name not in IGNORED)
+        # A collection may have a SKILL.md of its own at its root, which then hides no other skill.
+        unsearched = {*IGNORED, *_PARTS_OF_A_SKILL} if file else IGNORED
+        folders[:] = sorted(name for name in folders if name not in unsearched)
         if file:
-            inner, skill = folder.relative_to(fetched.folder), read_skill(file).skill
+            skill = read_skill(file).skill
             name = (skill.name if skill and "name" in skill.fields else "") or inner.name or stem
-            slug, inside = _unique_slug(name, offers), inner.as_posix() if inner.parts else ""
+            slug, inside = unique_slug(name, offers), inner.as_posix() if inner.parts else ""
             offers[slug] = Offer(name, skill.description if skill else "", slug, inside, folder)
     return tuple(offers.values())
 
 
-def _unique_slug(name: str, taken: Container[str]) -> str:
+def unique_slug(name: str, taken: Container[str]) -> str:
     """The name's slug, with a number if another skill has it already."""
     try:
         slug = as_slug(name)
@@ -151,16 +150,15 @@ def choose(offers: Sequence[Offer], names: Sequence[str]) -> tuple[Offer, ...]:
     """The named offers, each once. SkillNotFound, with the known names, if there is none."""
     found: dict[str, Offer] = {}
     for name in names:
-        matches = [offer for offer in offers if name in {offer.name, offer.folder, offer.path}]
+        matches = [offer for offer in offers if offer.path == name]
+        matches = matches or [offer for offer in offers if name in {offer.name, offer.folder}]
         if not matches:
             raise SkillNotFound(name, tuple(offer.name for offer in offers[:20]))
         found.update((offer.path, offer) for offer in matches)
     return tuple(found.values())
 
 
-def scan_offer(
-    offer: Offer, source: SkillSource, fetched: Fetched, tell: Tell, folder: str = "", scan: Scan = threat_scan
-) -> ScannedSkill:
+def scan_offer(offer: Offer, source: SkillSource, fetched: Fetched, tell: Tell, folder: str = "") -> ScannedSkill:
     """Check and scan every file, and record what it holds. SourceRefused if it may not be installed at all."""
     tell(Message("scanning {name}", name=offer.name))
     check_tree(offer.at)
@@ -176,4 +174,80 @@ def scan_offer(
         hash=tree_hash(files),
         files=files,
     )
-    return ScannedSkill(skill, offer.at, scanned(offer.at, scan), fetched.is_ours)
+    return ScannedSkill(skill, offer.at, scanned(offer.at), fetched.is_ours)
+
+
+FOLDER = "adhoc"
+UNUSED_SECONDS = 30 * 24 * 3600.0
+_ABOUT, _LOCK, _SKILL = "skill.json", "lock", "skill"
+
+
+class StagedCopy(NamedTuple):
+    """A skill, where its files are, and the lock that keeps them as long as the file is open."""
+
+    skill: InstalledSkill
+    at: Path
+    lease: IO[bytes]
+
+
+class SourceRun(NamedTuple):
+    """Staged and scanned. If `is_held`, a person must decide before it runs."""
+
+    asked: SkillAddress
+    found: ScannedSkill
+    is_held: bool
+    reused: bool
+    lease: IO[bytes]
+
+
+def find_staged(own_home: Path, key: str) -> StagedCopy | None:
+    """None if there is none, or if its files are not what was staged: then it is staged again."""
+    home = own_home / FOLDER / key
+    try:
+        lease = (home / _LOCK).open("rb")
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(lease, fcntl.LOCK_SH)
+        os.utime(home / _LOCK)
+        fields = json.loads((home / _ABOUT).read_text("utf-8"))
+        skill = InstalledSkill(**{name: fields[name] for name in InstalledSkill._fields})
+        is_held = (home / _LOCK).stat().st_ino == os.fstat(lease.fileno()).st_ino
+        if is_held and digests_of(home / _SKILL / skill.folder) == skill.files:
+            return StagedCopy(skill, home / _SKILL / skill.folder, lease)
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # gone or broken in the meantime: it is fetched again
+    lease.close()
+    return None
+
+
+def stage(own_home: Path, key: str, candidate: ScannedSkill, unused_seconds: float = UNUSED_SECONDS) -> StagedCopy:
+    """Make a copy, and delete those that nobody used for long."""
+    base = own_home / FOLDER
+    base.mkdir(parents=True, exist_ok=True)
+    with (base / _LOCK).open("ab") as gate, open_staging(own_home) as staging:
+        fcntl.flock(gate, fcntl.LOCK_EX)  # two that want the same must not take it from each other
+        _prune(base, unused_seconds)
+        if found := find_staged(own_home, key):
+            return found
+        made = staging / key
+        copy_checked(candidate.at, made / _SKILL / candidate.skill.folder)
+        (made / _LOCK).touch()
+        write_whole(made / _ABOUT, json.dumps(candidate.skill._asdict(), ensure_ascii=False, indent=2) + "\n")
+        if (base / key).exists():  # changed by somebody since
+            (base / key).rename(staging / "changed")
+        made.rename(base / key)
+        found = find_staged(own_home, key)
+    if found is None:
+        raise SourceRefused(Message("{name} changed while it was being staged", name=candidate.skill.name))
+    return found
+
+
+def _prune(base: Path, unused_seconds: float) -> None:
+    before = time.time() - unused_seconds
+    for lock in base.glob(f"*/{_LOCK}"):
+        with suppress(BlockingIOError, FileNotFoundError), lock.open("rb") as file:  # in use, or just deleted
+            if os.fstat(file.fileno()).st_mtime < before:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                with open_staging(base.parent) as staging:
+                    lock.parent.rename(staging / "unused")

@@ -11,8 +11,10 @@ import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from tempfile import mkdtemp
+from typing import NamedTuple
 from uuid import uuid4
 
 from skillyard.catalog.files import read_below, remove_below, write_below
@@ -21,12 +23,18 @@ from skillyard.core.errors import InvalidArgs, PermissionDenied, SkillError
 from skillyard.core.messages import Message
 from skillyard.core.values import Json
 from skillyard.install.address import locked_source
-from skillyard.install.links import link_scope, refresh
-from skillyard.install.lock import InstalledSkill
-from skillyard.install.offers import Scan, ScannedSkill, new_subfolder, open_staging, scanned, threat_scan
-from skillyard.install.target import Addition, Target, install, write_whole
-from skillyard.install.threats.verdict import ScanVerdict, ThreatHit, ThreatLevel
-from skillyard.install.tree import copy_checked, digests_of, tree_hash
+from skillyard.install.links import AgentLinks
+from skillyard.install.offers import Scan, open_staging, scanned, threat_scan
+from skillyard.install.target import (
+    InstalledSkill,
+    ScannedSkill,
+    Target,
+    copy_checked,
+    digests_of,
+    tree_hash,
+    write_whole,
+)
+from skillyard.install.threats.rule import ScanVerdict, ThreatHit, ThreatLevel
 
 _ID = re.compile(r"[0-9a-f]{12}")
 KEEP, UNINSTALL = "keep", "uninstall"
@@ -51,6 +59,8 @@ class Review(NamedTuple):
             "interrupted_skills": sorted(self.held),
             "resume_command": resume_command or self.resume_command,
             "review": self.id,
+            "project": str(self.target.bounds) if self.target.is_project else "",
+            "sources": {name: held.skill.source for name, held in sorted(self.held.items())},
             "severities": {name: str(held.verdict.severity) for name, held in sorted(self.held.items())},
             "findings": {name: [hit.as_dict() for hit in held.verdict.hits[:20]] for name, held in self.held.items()},
         }
@@ -97,13 +107,12 @@ class Reviews:
         home = self._folder / name
         self._folder.mkdir(parents=True, exist_ok=True)
         placed = [each._replace(at=home / "skills" / each.skill.folder, is_ours=False) for each in skills]
-        held = {each.skill.folder: each for each in placed}
-        review = Review(name, home, target, held)
+        review = Review(name, home, target, {each.skill.folder: each for each in placed})
         with open_staging(self._own_home) as staging:
             made = staging / name
             for each in skills:
                 copy_checked(each.at, made / "skills" / each.skill.folder)
-            write_whole(made / "review.json", _as_text(review))
+            _write(review, made)
             made.rename(home)
         return review
 
@@ -112,8 +121,8 @@ class Reviews:
         if not found.verdict.held:
             return False
         file = self._kept_file(found.skill)
-        said = file.read_text("utf-8") if file.is_file() else ""
-        return said not in ThreatLevel.__members__ or ThreatLevel[said] < found.verdict.severity
+        severity = file.read_text("utf-8") if file.is_file() else ""
+        return severity not in ThreatLevel.__members__ or ThreatLevel[severity] < found.verdict.severity
 
     def _kept_file(self, skill: InstalledSkill) -> Path:
         """One file for each content that a person kept, with the severity that it was kept in spite of."""
@@ -125,28 +134,33 @@ class Reviews:
     def _names(self) -> tuple[str, ...]:
         return tuple(sorted(path.name for path in self._folder.glob("*") if _ID.fullmatch(path.name)))
 
+    def find(self, name: str) -> Review | None:
+        return self.read(name) if name in self._names() else None
+
     def read(self, name: str) -> Review:
         """InvalidArgs if there is none of that name."""
-        home = self._folder / name
+        home, names = self._folder / name, self._names()
         file = home / "review.json"
-        if not _ID.fullmatch(name) or not file.is_file():
-            raise InvalidArgs(Message("no review {name!r}", name=name), details={"reviews": [*self._names()]})
+        if name not in names or not file.is_file():
+            raise InvalidArgs(Message("no review {name!r}", name=name), details={"reviews": [*names]})
         try:
-            return _parsed(name, home, json.loads(file.read_text("utf-8")))
+            fields, held = json.loads(file.read_text("utf-8")), dict[str, ScannedSkill]()
+            target = Target(**{key: Path(path) for key, path in fields["place"].items()})
+            for folder, about in fields["skills"].items():
+                skill = InstalledSkill(**{key: about[key] for key in InstalledSkill._fields})
+                verdict = ScanVerdict(tuple(map(ThreatHit.of, about["hits"])))
+                held[folder] = ScannedSkill(skill, home / "skills" / folder, verdict, moved_from=about["moved_from"])
         except (ValueError, KeyError, TypeError) as error:
             drop = f"skillyard review drop {name}"
-            said = Message("{file} is broken: {error!r}; `{drop}`", file=file, error=error, drop=drop)
-            raise InvalidArgs(said) from None
-
-    def find(self, name: str) -> Review | None:
-        return self.read(name) if _ID.fullmatch(name) and (self._folder / name).is_dir() else None
+            why = Message("{file} is broken: {error!r}; `{drop}`", file=file, error=error, drop=drop)
+            raise InvalidArgs(why) from None
+        return Review(name, home, target, held)
 
     def drop(self, name: str) -> None:
         """Delete a review. Nothing of it is installed."""
-        home = self._folder / name
-        if not _ID.fullmatch(name) or not home.is_dir():
+        if name not in self._names():
             raise InvalidArgs(Message("no review {name!r}", name=name))
-        self._discard(home)
+        self._discard(self._folder / name)
         self.forget(name)
 
     def _discard(self, home: Path) -> None:
@@ -159,40 +173,41 @@ class Reviews:
         limit = keep_limit(on_terminal=on_terminal)
         if kept and limit is None:
             raise PermissionDenied(Message("an agent cannot keep what a scan held back: a person must do it, outside"))
-        over = [name for name in kept if limit is not None and review.held[name].verdict.severity > limit]
-        if over:
+        if over := [name for name in kept if limit is not None and review.held[name].verdict.severity > limit]:
             names = ", ".join(over)
-            said = Message("only a person at a terminal keeps what is above {limit}: {over}", limit=limit, over=names)
-            raise PermissionDenied(said, details={"above_limit": list(over)})
+            why = Message("only a person at a terminal keeps what is above {limit}: {over}", limit=limit, over=names)
+            raise PermissionDenied(why, details={"above_limit": list(over)})
 
     def resume(self, review: Review, decisions: Mapping[str, Json], *, on_terminal: bool) -> Resumed:
         """Do what was decided, for what is still what was shown; the interrupt file and linked copies follow."""
         if not (bounds := review.target.bounds).is_dir():
-            said = Message("{bounds} is not there any more: `skillyard review drop {id}`", bounds=bounds, id=review.id)
-            raise InvalidArgs(said)
+            why = Message("{bounds} is not there any more: `skillyard review drop {id}`", bounds=bounds, id=review.id)
+            raise InvalidArgs(why)
         with (review.home / "lock").open("ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            review = self.read(review.id)
-            review, changed = self._refreshed(review)
+            review, changed = self._refreshed(self.read(review.id))
             kept = [name for name in review.held if decisions.get(name) == KEEP and name not in changed]
             self.check(review, dict.fromkeys(kept, KEEP), on_terminal=on_terminal)
             installed = tuple(review.held[name] for name in kept)
-            reviewed = ((held, str(held.verdict.severity)) for held in installed)
-            additions = [Addition(held.skill._replace(reviewed=severity), held.at) for held, severity in reviewed]
-            install(review.target, additions)
+            review.target.install(installed)
             gone = [name for name in review.held if decisions.get(name) == UNINSTALL]
-            review = self._without(review, {*kept, *gone})
+            left = {name: held for name, held in review.held.items() if name not in {*kept, *gone}}
+            review = review._replace(held=left)
+            if left:
+                _write(review)
+                for name in (*kept, *gone):
+                    shutil.rmtree(review.home / "skills" / name, ignore_errors=True)
+            else:
+                self._discard(review.home)
         for held in installed:
             write_whole(self._kept_file(held.skill), str(held.verdict.severity))
-        folders = [review.target.skills / held.skill.folder for held in installed]
-        refresh(link_scope(review.target, self._user_home), folders)
+        AgentLinks(review.target, self._user_home).refresh([held.skill.folder for held in installed])
         self.write_interrupt(review)
         return Resumed(review, installed, tuple(gone), changed)
 
     def _refreshed(self, review: Review) -> tuple[Review, tuple[str, ...]]:
         """Scan every skill again. Return the names of those that are not what was shown, too."""
-        held: dict[str, ScannedSkill] = {}
-        changed: list[str] = []
+        held, changed = dict[str, ScannedSkill](), list[str]()
         with open_staging(self._own_home) as staging:
             for name, old in review.held.items():
                 found = _source_now(old.skill, review.target, staging)
@@ -204,22 +219,13 @@ class Reviews:
                     staged.rename(old.at)
                 files = digests_of(old.at) if old.at.is_dir() else {}
                 verdict = scanned(old.at, self._scan)
-                held[name] = ScannedSkill(old.skill._replace(files=files, hash=tree_hash(files)), old.at, verdict)
+                now = old.skill._replace(files=files, hash=tree_hash(files))
+                held[name] = old._replace(skill=now, verdict=verdict)
                 if files != old.skill.files or verdict.severity > old.verdict.severity:
                     changed.append(name)
-        refreshed = review._replace(held=held)
-        write_whole(review.home / "review.json", _as_text(refreshed))
-        return refreshed, tuple(changed)
-
-    def _without(self, review: Review, decided: set[str]) -> Review:
-        left = review._replace(held={name: held for name, held in review.held.items() if name not in decided})
-        if not left.held:
-            self._discard(review.home)
-            return left
-        write_whole(review.home / "review.json", _as_text(left))
-        for name in decided:
-            shutil.rmtree(review.home / "skills" / name, ignore_errors=True)
-        return left
+        review = review._replace(held=held)
+        _write(review)
+        return review, tuple(changed)
 
     def write_interrupt(self, review: Review, resume_command: str = "") -> str:
         """Write the interrupt file and return its digest; remove it and return nothing if no skill waits any more.
@@ -231,25 +237,21 @@ class Reviews:
         if root is None:
             return ""
         if not review.held:
-            self._forget(root, review.id)
+            self.forget(review.id, root)
             return ""
         text = json.dumps(review.as_data(resume_command), ensure_ascii=False, indent=2) + "\n"
         write_below(root, self._interrupt_file, text.encode())
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def forget(self, review_id: str) -> None:
-        """Remove the interrupt file of a review that is over, also if a crash came before that was done."""
-        if self._project:
-            self._forget(self._project, review_id)
-
-    def _forget(self, root: Path, review_id: str) -> None:
-        """Only if it tells of this review: another one's stays."""
-        try:
+    def forget(self, review_id: str, root: Path | None = None) -> None:
+        """Remove the interrupt file of a review that is over; another one's stays. `root` is the current project."""
+        root = root or self._project
+        if root is None:
+            return
+        with suppress(OSError, PermissionDenied):  # not there, or not ours: a link, a pipe
             content = read_below(root, self._interrupt_file, _MOST_INTERRUPT_BYTES)
             if f'"review": "{review_id}"' in content.decode("utf-8", "replace"):
                 remove_below(root, self._interrupt_file)
-        except (OSError, PermissionDenied):
-            return  # not there, or not ours: a link, a pipe
 
 
 def _source_now(skill: InstalledSkill, target: Target, staging: Path) -> Path | None:
@@ -261,36 +263,23 @@ def _source_now(skill: InstalledSkill, target: Target, staging: Path) -> Path | 
         return None
     try:
         source = locked_source(skill.source, skill.ref, "", target.bounds)
-        fetched = source.fetch(new_subfolder(staging), lambda _: None)
+        fetched = source.fetch(Path(mkdtemp(dir=staging)), lambda _: None)
     except (SkillError, OSError):
         return None  # gone: what was staged is what there is
     folder = fetched.folder / skill.path
     return folder if folder.is_dir() else None
 
 
-def _as_text(review: Review) -> str:
-    fields = {
-        "state": "interrupted",
-        "interrupted_skills": sorted(review.held),
-        "resume_command": review.resume_command,
-        "place": {name: os.fspath(path) for name, path in review.target._asdict().items()},
-        "skills": {
-            name: {
-                **held.skill._asdict(),
-                "severity": str(held.verdict.severity),
-                "hits": [hit.as_dict() for hit in held.verdict.hits],
-            }
-            for name, held in sorted(review.held.items())
-        },
+def _write(review: Review, folder: Path | None = None) -> None:
+    """Write review.json, also before the review's own folder is there."""
+    skills = {
+        name: {
+            **held.skill._asdict(),
+            "moved_from": held.moved_from,
+            "severity": str(held.verdict.severity),
+            "hits": [hit.as_dict() for hit in held.verdict.hits],
+        }
+        for name, held in sorted(review.held.items())
     }
-    return json.dumps(fields, ensure_ascii=False, indent=2) + "\n"
-
-
-def _parsed(name: str, home: Path, fields: Mapping[str, Any]) -> Review:
-    target = Target(**{key: Path(path) for key, path in fields["place"].items()})
-    held: dict[str, ScannedSkill] = {}
-    for folder, about in fields["skills"].items():
-        skill = InstalledSkill(**{key: about[key] for key in InstalledSkill._fields})
-        verdict = ScanVerdict(tuple(map(ThreatHit.of, about["hits"])))
-        held[folder] = ScannedSkill(skill, home / "skills" / folder, verdict)
-    return Review(name, home, target, held)
+    fields = {"place": {name: os.fspath(path) for name, path in review.target._asdict().items()}, "skills": skills}
+    write_whole((folder or review.home) / "review.json", json.dumps(fields, ensure_ascii=False, indent=2) + "\n")

@@ -1,14 +1,21 @@
-"""What a source of skills is: the protocol, what it fetches, and how much may come."""
+"""What a source of skills fetches, and how much and how long that may be."""
 
-from collections.abc import Callable
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeAlias
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from skillyard.core.errors import SourceRefused
 from skillyard.core.messages import Message
 
 #: Tells a person how far a fetch has come.
 Tell: TypeAlias = Callable[[str], None]
+T = TypeVar("T")
 
 
 class Fetched(NamedTuple):
@@ -18,18 +25,8 @@ class Fetched(NamedTuple):
     commit: str = ""
     #: Every file was written by us, below the staging folder, and is one that a skill may have: it can be moved.
     is_ours: bool = False
-
-
-class SkillSource(Protocol):
-    """Where skills come from. Writes only below the staging folder; never runs anything that it fetched."""
-
-    @property
-    def text(self) -> str: ...
-
-    @property
-    def ref(self) -> str: ...
-
-    def fetch(self, staging: Path, tell: Tell) -> Fetched: ...
+    #: Folders of skills that may not be written here, each with the reason.
+    refused: Mapping[str, str] = MappingProxyType({})
 
 
 class Limits(NamedTuple):
@@ -51,3 +48,61 @@ class Limits(NamedTuple):
 
 
 LIMITS = Limits()
+
+
+class Deadline:
+    """One time limit over a whole network operation: name lookup, connecting, headers, redirects and every chunk.
+
+    A socket timeout is not enough: it starts again with each byte that arrives, and name lookup has none. So the
+    operation runs in a thread of its own, the caller waits until the limit and no longer, and the sockets are shut down
+    so that the thread ends too. A thread that hangs in name lookup ends with the resolver's own timeout; nobody waits.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._end = time.monotonic() + seconds
+        self._lock = threading.Lock()
+        self._sockets: list[socket.socket] = []
+        self._hung_up = False
+
+    def left(self) -> float:
+        """Seconds that remain, never negative."""
+        return max(0.0, self._end - time.monotonic())
+
+    def check(self) -> None:
+        """Raise TimeoutError if the deadline has passed. Call it for each chunk."""
+        if not self.left() or self._hung_up:
+            raise TimeoutError(Message("it took longer than {seconds:g} s", seconds=self.seconds))
+
+    def watch(self, connected: socket.socket) -> None:
+        """Shut this socket down when the deadline passes; TimeoutError if that was already."""
+        with self._lock:
+            self._sockets.append(connected)
+            if self._hung_up:
+                connected.close()
+        self.check()
+
+    def run(self, work: Callable[[], T]) -> T:
+        """Return what `work` returns or raise what it raises; TimeoutError at the deadline, whatever it is doing."""
+        future: Future[T] = Future()
+
+        def fulfil() -> None:
+            try:
+                future.set_result(work())
+            except BaseException as error:  # noqa: BLE001  (raised again where it is waited for)
+                future.set_exception(error)
+
+        threading.Thread(target=fulfil, name="skillyard-network", daemon=True).start()
+        try:
+            wait((future,), self.left())
+        finally:  # also at Ctrl-C
+            if not future.done():
+                with self._lock:
+                    self._hung_up = True
+                for each in self._sockets:
+                    with contextlib.suppress(OSError):
+                        # Not the method of a TLS socket: that takes its state away from the thread that reads.
+                        socket.socket.shutdown(each, socket.SHUT_RDWR)
+        if self._hung_up:
+            self.check()
+        return future.result()

@@ -10,7 +10,6 @@ import http.client
 import json
 import urllib.error
 import urllib.request
-from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urljoin, urlsplit
@@ -19,9 +18,8 @@ from skillyard.catalog.roots import SKILL_FILE
 from skillyard.core.errors import InvalidArgs, SkillNotFound, SourceFailed, SourceRefused
 from skillyard.core.messages import Message
 from skillyard.install.archive import extract
-from skillyard.install.deadline import Deadline
 from skillyard.install.names import as_slug, shown
-from skillyard.install.source import LIMITS, Fetched, Limits, Tell
+from skillyard.install.source import LIMITS, Deadline, Fetched, Limits, Tell
 
 INDEX_PATH = "/.well-known/agent-skills/index.json"
 _MAX_INDEX_BYTES = 1 << 20
@@ -50,38 +48,32 @@ class WebIndex(NamedTuple):
     only: tuple[str, ...] = ()
 
     def fetch(self, staging: Path, tell: Tell) -> Fetched:
-        file, deadline = staging / "index.json", Deadline(self.limits.seconds)
+        file, artifact, folder = staging / "index.json", staging / "artifact", staging / "files"
+        deadline, left = Deadline(self.limits.seconds), self.limits.total_bytes
         limits = self.limits._replace(total_bytes=_MAX_INDEX_BYTES)
         digest = download(self.text, file, limits, tell, deadline=deadline)
-        folder, left = staging / "files", self.limits.total_bytes
-        folder.mkdir()
-        for entry in self._wanted(parse_index(file.read_bytes())):
-            left -= self._get(entry, folder / as_slug(entry.name), staging / "artifact", tell, deadline, left)
-        return Fetched(folder, f"sha256:{digest}")
-
-    def _wanted(self, entries: "tuple[PublishedSkill, ...]") -> "tuple[PublishedSkill, ...]":
+        entries = parse_index(file.read_bytes())
         names = {name for entry in entries for name in (entry.name, as_slug(entry.name))}
         for name in self.only:
             if name not in names:
                 raise SkillNotFound(name, tuple(entry.name for entry in entries[:20]))
-        return tuple(e for e in entries if not self.only or {e.name, as_slug(e.name)} & {*self.only})
-
-    def _get(
-        self, entry: "PublishedSkill", into: Path, artifact: Path, tell: Tell, deadline: Deadline, most_bytes: int
-    ) -> int:
-        """Download one skill and return its size in bytes."""
-        limits = self.limits._replace(total_bytes=most_bytes)
-        found = download(urljoin(self.text, entry.url), artifact, limits, tell, above=self.text, deadline=deadline)
-        size = artifact.stat().st_size
-        if f"sha256:{found}" != entry.digest:
-            said = Message("{name} has not the index's digest but sha256:{found}", name=shown(entry.name), found=found)
-            raise SourceRefused(said)
-        if entry.is_archive:
-            extract(artifact, into, self.limits)
-        else:
-            into.mkdir()
-            artifact.rename(into / SKILL_FILE)
-        return size
+        folder.mkdir()
+        for entry in entries:
+            if self.only and not {entry.name, as_slug(entry.name)} & {*self.only}:
+                continue
+            url, limits = urljoin(self.text, entry.url), self.limits._replace(total_bytes=left)
+            found = download(url, artifact, limits, tell, above=self.text, deadline=deadline)
+            left -= artifact.stat().st_size
+            if f"sha256:{found}" != entry.digest:
+                values = {"name": shown(entry.name), "found": found}
+                raise SourceRefused(Message("{name} has not the index's digest but sha256:{found}", **values))
+            into = folder / as_slug(entry.name)
+            if entry.is_archive:
+                extract(artifact, into, self.limits)
+            else:
+                into.mkdir()
+                artifact.rename(into / SKILL_FILE)
+        return Fetched(folder, f"sha256:{digest}")
 
 
 class PublishedSkill(NamedTuple):
@@ -102,24 +94,21 @@ def parse_index(content: bytes) -> tuple[PublishedSkill, ...]:
     skills = fields.get("skills") if isinstance(fields, dict) else None
     if not isinstance(skills, list) or len(skills) > _MAX_ENTRIES:
         raise SourceRefused(Message("the index lists no skills, or more than {max_entries}", max_entries=_MAX_ENTRIES))
-    entries = tuple(entry for entry in map(_entry, skills) if entry)
-    folders = [as_slug(entry.name) for entry in entries]
-    if len(set(folders)) != len(folders):
-        raise SourceRefused(Message("the index lists a name twice"))
-    return entries
-
-
-def _entry(fields: Any) -> PublishedSkill | None:
-    if not isinstance(fields, dict) or fields.get("type") not in {"skill-md", "archive"}:
-        return None
-    name, url, digest = (fields.get(key) for key in ("name", "url", "digest"))
-    if not isinstance(name, str) or not isinstance(url, str) or not isinstance(digest, str):
-        raise SourceRefused(Message("an entry of the index has no name, url or digest"))
-    try:
-        as_slug(name)
-    except InvalidArgs as error:
-        raise SourceRefused(error.msg) from None
-    return PublishedSkill(name, url, digest.lower(), fields["type"] == "archive")
+    entries: dict[str, PublishedSkill] = {}
+    for entry in skills:
+        if not isinstance(entry, dict) or entry.get("type") not in {"skill-md", "archive"}:
+            continue
+        name, url, digest = (entry.get(key) for key in ("name", "url", "digest"))
+        if not isinstance(name, str) or not isinstance(url, str) or not isinstance(digest, str):
+            raise SourceRefused(Message("an entry of the index has no name, url or digest"))
+        try:
+            folder = as_slug(name)
+        except InvalidArgs as error:
+            raise SourceRefused(error.msg) from None
+        if folder in entries:
+            raise SourceRefused(Message("the index lists a name twice"))
+        entries[folder] = PublishedSkill(name, url, digest.lower(), entry["type"] == "archive")
+    return tuple(entries.values())
 
 
 def download(
@@ -145,47 +134,43 @@ def download(
         raise
 
 
-def _handlers(deadline: Deadline) -> tuple[urllib.request.BaseHandler, ...]:
-    """Check redirects before they are followed: a request alone can tell too much. Sockets end at the deadline."""
-
-    class Redirects(urllib.request.HTTPRedirectHandler):
-        def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
-            fp.close()  # or its body would be read to the end, however long
-            deadline.check()
-            _check_address(newurl, req.full_url)
-            return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-    class Plain(http.client.HTTPConnection):
-        def connect(self) -> None:
-            super().connect()
-            deadline.watch(self.sock)
-
-    class Encrypted(http.client.HTTPSConnection):
-        def connect(self) -> None:
-            super().connect()
-            deadline.watch(self.sock)
-
-    class PlainHandler(urllib.request.HTTPHandler):
-        def http_open(self, req: Any) -> HTTPResponse:
-            return self.do_open(Plain, req)
-
-    class EncryptedHandler(urllib.request.HTTPSHandler):
-        def https_open(self, req: Any) -> HTTPResponse:
-            return self.do_open(Encrypted, req)
-
-    return Redirects(), PlainHandler(), EncryptedHandler()
-
-
 def _check_address(url: str, above: str) -> None:
     scheme = urlsplit(url).scheme
     if scheme not in {"http", "https"} or (scheme == "http" and urlsplit(above).scheme == "https"):
         raise SourceRefused(Message("{above} leads to {url}", above=above, url=shown(url)))
 
 
+def _handler(deadline: Deadline) -> urllib.request.BaseHandler:
+    """Check redirects before they are followed: a request alone can tell too much. Sockets end at the deadline."""
+
+    class Plain(http.client.HTTPConnection):
+        def connect(self) -> None:
+            super().connect()
+            deadline.watch(self.sock)
+
+    class Encrypted(Plain, http.client.HTTPSConnection):
+        pass
+
+    class Handler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler, urllib.request.HTTPRedirectHandler):
+        def http_open(self, req: Any) -> http.client.HTTPResponse:
+            return self.do_open(Plain, req)
+
+        def https_open(self, req: Any) -> http.client.HTTPResponse:
+            return self.do_open(Encrypted, req)
+
+        def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+            fp.close()  # or its body would be read to the end, however long
+            deadline.check()
+            _check_address(newurl, req.full_url)
+            return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+    return Handler()
+
+
 def _saved(url: str, into: Path, limits: Limits, deadline: Deadline) -> str:
     digest, total = hashlib.sha256(), 0
     request = urllib.request.Request(url, headers={"User-Agent": "skillyard"})  # noqa: S310  (the caller checked it)
-    opener = urllib.request.build_opener(*_handlers(deadline))
+    opener = urllib.request.build_opener(_handler(deadline))
     seconds = min(_SECONDS_BETWEEN_BYTES, deadline.left() or 0.001)
     with opener.open(request, timeout=seconds) as answer, into.open("wb") as file:
         while chunk := answer.read1(_CHUNK):
@@ -197,6 +182,6 @@ def _saved(url: str, into: Path, limits: Limits, deadline: Deadline) -> str:
         deadline.check()
         most = answer.headers.get("Content-Length", "")
         if not answer.chunked and most.isdecimal() and int(most) != total:
-            said = Message("{url}: it ended after {total} of {most} bytes", url=answer.url, total=total, most=most)
-            raise SourceFailed(said)
+            why = Message("{url}: it ended after {total} of {most} bytes", url=answer.url, total=total, most=most)
+            raise SourceFailed(why)
     return digest.hexdigest()

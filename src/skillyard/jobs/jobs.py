@@ -5,31 +5,55 @@ kept with the runs. A retry is another attempt, with an id that starts like the 
 """
 
 import hashlib
+import os
 import random
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from skillyard.core.errors import Cancelled, InvalidArgs, RuntimeFailed, ScriptFailed, SkillError, retryable_codes
+from skillyard.core.child_process import DEPTH
+from skillyard.core.errors import (
+    Cancelled,
+    InvalidArgs,
+    PermissionDenied,
+    RuntimeFailed,
+    ScriptFailed,
+    SkillError,
+    retryable_codes,
+)
 from skillyard.core.messages import Lang, Message
 from skillyard.core.result import Request, error_result
 from skillyard.core.values import NOTHING, Json
-from skillyard.jobs.agent_task import AgentTask
-from skillyard.jobs.engine import Engine, Stage, Ticket, TicketStatus, Timetable, Work
-from skillyard.jobs.schedule import Schedule
+from skillyard.dispatch.request import check_task
+from skillyard.jobs.engine import Stage, Ticket, TicketStatus, Work
+from skillyard.scripts.prompt_grammar import Addressee, addressee, parse_prompt, parse_script_calls
 from skillyard.store.runs import Run, Runs
+
+if TYPE_CHECKING:
+    from skillyard.jobs.dbos_engine import DurableEngine
 
 QUEUE = "default"
 #: In `Job.flow`: the attempt whose results are kept up to the first step that failed.
 AFTER = "after"
+_LABEL_CHARACTERS = 40
 #: Between two attempts: 2 s, 4 s, 8 s …, an hour at the most, each up to half longer by chance.
 _FIRST_PAUSE_SECONDS = 2.0
 _LONGEST_PAUSE_SECONDS = 3600.0
-_LISTED = Message("`skillyard jobs` lists them with their ids")
-_HOW_IT_ENDED = Message(
-    "`skillyard jobs show <id>` tells how it ended; `skillyard jobs retry <id>` tries what failed again"
-)
-_AGAIN = Message("to have it done once more, `skillyard jobs enqueue` it again")
 _WAIT_FOR_IT = Message("`skillyard jobs show <id>` tells how far it is, `skillyard jobs cancel <id>` takes it back")
+
+
+class AgentTask(NamedTuple):
+    """The task of a job that runs no skill, in plain JSON values: it travels with the job."""
+
+    text: str
+    #: Whether it names scripts of bin/; otherwise it is for a backend, and the rest counts.
+    scripts: bool = False
+    #: The role whose CLAUDE.md goes before it, and in whose folder the backend works; empty for the project's.
+    role: str = ""
+    #: A backend; empty for the first that is installed.
+    to: str = ""
+    #: The conversation that every run resumes; empty for one of its own.
+    session: str = ""
+    model: str = ""
 
 
 class Job(NamedTuple):
@@ -56,34 +80,31 @@ class Job(NamedTuple):
     flow: Mapping[str, Json] = NOTHING
     #: For a run that is part of a flow: which step.
     step: str = ""
-    #: For a job that runs no skill: see `AgentTask`.
-    task: Mapping[str, Json] = NOTHING
+    task: AgentTask | None = None
 
     @property
     def label(self) -> str:
-        return self.name or self.skill or AgentTask.from_mapping(self.task).label
+        words = " ".join(self.task.text.split()) if self.task else ""
+        short = words if len(words) <= _LABEL_CHARACTERS else words[: _LABEL_CHARACTERS - 1] + "…"
+        return self.name or self.skill or short
 
     @property
     def agent(self) -> str:
-        """The agent in its result."""
         if not self.task:
             return "skills"
-        return "worker_agent" if AgentTask.from_mapping(self.task).scripts else "skillyard"
-
-    @property
-    def retries_left(self) -> int:
-        return self.retries - (self.attempt - 1)
+        return "worker_agent" if self.task.scripts else "skillyard"
 
     def as_body(self) -> dict[str, Json]:
-        fields: dict[str, Any] = self._asdict()
-        mappings = {name: dict(fields[name]) for name in ("params", "flow", "task")}
-        return {**fields, **mappings, "args": list(self.args)}
+        task = {name: value for name, value in self.task._asdict().items() if value} if self.task else {}
+        changed = {"params": dict(self.params), "flow": dict(self.flow), "task": task, "args": list(self.args)}
+        return {**self._asdict(), **changed}
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> "Job":
         """Read a stored job. Fields of a newer version are left out."""
         known = {name: value for name, value in body.items() if name in cls._fields}
-        return cls(**{**known, "args": tuple(known.get("args", ()))})
+        task = {name: value for name, value in (known.pop("task", None) or {}).items() if name in AgentTask._fields}
+        return cls(**{**known, "args": tuple(known.get("args", ())), "task": AgentTask(**task) if task else None})
 
     def as_request(self) -> Request:
         """Nobody can answer, and paths lie inside the project."""
@@ -100,10 +121,9 @@ class Job(NamedTuple):
 
     def about(self) -> dict[str, Json]:
         """What the row of a run says of its job."""
+        body = {"label": self.label, **self.as_body()}
         names = ("label", "name", "first", "attempt", "retries", "schedule", "queue", "step", "flow", "task")
-        told: dict[str, Json] = {name: getattr(self, name) for name in names}
-        told.update(flow=dict(self.flow), task=dict(self.task))
-        return {key: value for key, value in told.items() if value not in ("", None, {})}
+        return {name: body[name] for name in names if body[name] not in ("", {})}
 
     def as_row(self, run_id: str, started: float, result: Mapping[str, Json]) -> Run:
         """The row of an attempt that never started a program."""
@@ -127,11 +147,37 @@ class Job(NamedTuple):
         return error_result(error, self.agent, Lang(self.lang), {}).as_dict()
 
 
+def with_task(job: Job, task: AgentTask, knows: Callable[[str], bool]) -> Job:
+    """Return the job for a task. What looks like a prompt is parsed as one: its mistakes raise, and reach no backend.
+
+    `knows` tells whether a name is a skill's.
+    """
+    check_task(task.text)
+    whom = addressee(task.text)
+    if whom is Addressee.BACKEND:
+        return job._replace(task=task)
+    if task.to or task.session or task.model:
+        raise InvalidArgs(Message("this task is for {whom}: no backend, session or model goes with it", whom=whom))
+    if whom is Addressee.WORKER:
+        parse_script_calls(task.text)
+        return job._replace(task=AgentTask(task.text, scripts=True))
+    asked = parse_prompt(task.text, knows)
+    if asked.script:
+        raise InvalidArgs(Message("a job runs a skill, not one of its scripts"))
+    return job._replace(skill=asked.name, args=asked.args)
+
+
+def refuse_loops(job: Job, env: Mapping[str, str] = os.environ) -> None:
+    """Raise PermissionDenied if an agent queues a task for an agent: a worker does not know how deep the asker is."""
+    if job.task and not job.task.scripts and env.get(DEPTH):
+        msg = Message("an agent cannot queue tasks for agents: `skillyard dispatch` hands one over now")
+        raise PermissionDenied(msg)
+
+
 class JobStatus(NamedTuple):
     """A job as people see it: its latest attempt."""
 
     id: str
-    #: Of the latest attempt.
     run: str
     job: Job
     #: queued, running, or how it ended: a state of the envelope.
@@ -145,14 +191,8 @@ class JobStatus(NamedTuple):
 
 
 class Jobs:
-    """The jobs of one project."""
-
-    def __init__(self, engine: Engine, history: Runs, new_id: Callable[[], str]) -> None:
+    def __init__(self, engine: "DurableEngine", history: Runs, new_id: Callable[[], str]) -> None:
         self.engine, self._history, self._new_id = engine, history, new_id
-
-    @property
-    def timetable(self) -> Timetable:
-        return self.engine.timetable
 
     def enqueue(self, job: Job, job_id: str = "", delay_seconds: float = 0.0) -> str:
         job_id = job_id or self._new_id()
@@ -189,19 +229,14 @@ class Jobs:
         # Ids are in the order of time too: SQLite's clock has seconds only.
         return tuple(sorted(found.values(), key=lambda known: (known.created, known.id), reverse=True))[:limit]
 
-    def find(self, job_id: str, limit: int = 1000) -> JobStatus:
+    def find(self, job_id: str) -> JobStatus:
         """Return a job by its id, or by a unique beginning of it. Raise InvalidArgs otherwise."""
-        found = [known for known in self.list(limit) if known.id.startswith(job_id) or known.run == job_id]
+        found = [known for known in self.list(1000) if known.id.startswith(job_id) or known.run == job_id]
         found = [known for known in found if job_id in {known.id, known.run}] or found
         if not job_id or len(found) != 1:
             msg = Message("no job {job_id!r} here, or more than one starts so", job_id=job_id)
-            raise InvalidArgs(msg, advice=_LISTED)
+            raise InvalidArgs(msg, advice=Message("`skillyard jobs` lists them with their ids"))
         return found[0]
-
-    def is_live(self, job_id: str) -> bool:
-        """Whether an attempt of it is queued or runs."""
-        known = self.latest(job_id)
-        return known is not None and known.state in {Stage.QUEUED, Stage.RUNNING}
 
     def latest(self, job_id: str) -> JobStatus | None:
         """Return its latest attempt, or None if there is no such job."""
@@ -215,7 +250,10 @@ class Jobs:
         """Cancel a job; whoever runs it stops the run. Raise InvalidArgs if it is over."""
         known = self.find(job_id)
         if not self.engine.cancel(known.run):
-            raise InvalidArgs(Message("{id} is over: {state}", id=known.id, state=known.state), advice=_HOW_IT_ENDED)
+            advice = Message(
+                "`skillyard jobs show <id>` tells how it ended; `skillyard jobs retry <id>` tries what failed again"
+            )
+            raise InvalidArgs(Message("{id} is over: {state}", id=known.id, state=known.state), advice=advice)
         cancelled = known._replace(state="error", result=known.job.cancelled_result())
         if known.state == Stage.QUEUED:
             self._history.put(known.job.as_row(known.run, known.created, cancelled.result))
@@ -226,7 +264,8 @@ class Jobs:
         step unless `from_start`."""
         known = self.find(job_id)
         if known.state in {"queued", "running", "success"}:
-            advice = _AGAIN if known.state == "success" else _WAIT_FOR_IT
+            again = Message("to have it done once more, `skillyard jobs enqueue` it again")
+            advice = again if known.state == "success" else _WAIT_FOR_IT
             raise InvalidArgs(Message("{id} did not fail: {state}", id=known.id, state=known.state), advice=advice)
         job = known.job._replace(attempt=known.job.attempt + 1, first=known.id, fingerprint="")
         if job.flow:
@@ -239,7 +278,7 @@ class Jobs:
 
 def next_attempt(run_id: str, job: Job, result: Mapping[str, Json]) -> Ticket | None:
     """Return the ticket that follows a failure that may pass, or None."""
-    if job.retries_left <= 0 or not may_pass(result):
+    if job.attempt > job.retries or not may_pass(result):
         return None
     first = job.first or run_id
     again = job._replace(attempt=job.attempt + 1, first=first)
@@ -264,9 +303,9 @@ def pause_seconds(first: str, attempt: int) -> float:
     return pause * (1 + jitter_of(f"{first}-{attempt}", 0.5))
 
 
-def tick_id(project: str, schedule: Schedule, tick: float) -> str:
+def tick_id(project: str, schedule: str, tick: float) -> str:
     """One id for one tick, whoever fires it; shaped like every other run's, in the order of time."""
-    digest = hashlib.blake2b(f"{project}\0{schedule.name}\0{tick:.3f}".encode(), digest_size=6).hexdigest()
+    digest = hashlib.blake2b(f"{project}\0{schedule}\0{tick:.3f}".encode(), digest_size=6).hexdigest()
     return f"{int(tick * 1000):011x}{digest}"
 
 
@@ -291,13 +330,6 @@ def _from_ticket(status: TicketStatus) -> JobStatus:
 
 def _from_run(run: Run) -> JobStatus:
     request: Mapping[str, Any] = run.request
-    job = Job.from_body(
-        {
-            "skill": request.get("name") or run.skill,
-            "args": request.get("args") or (),
-            "params": request.get("params") or {},
-            "action": request.get("action") or "",
-            **(request.get("job") or {}),
-        }
-    )
+    said = {key: request[key] for key in ("args", "params", "action") if request.get(key)}
+    job = Job.from_body({"skill": request.get("name") or run.skill, **said, **(request.get("job") or {})})
     return JobStatus(job.first or run.id, run.id, job, run.state, run.started, run.result)

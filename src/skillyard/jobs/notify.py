@@ -22,7 +22,7 @@ from skillyard.core.errors import InvalidArgs, PermissionDenied, SkillError
 from skillyard.core.messages import Message
 from skillyard.core.secrets import Redactor
 from skillyard.core.values import Json
-from skillyard.install.deadline import Deadline
+from skillyard.install.source import Deadline
 from skillyard.jobs.jobs import Job
 from skillyard.runners.interpreters import find_program, reach_of
 from skillyard.runners.kind import base_environment, quoted
@@ -32,8 +32,6 @@ from skillyard.sandbox.launch import Launch, Policy, Sandbox
 _WEBHOOKS = ("https://", "http://")
 #: What may stand in an address beside letters and digits.
 _AS_IT_IS = "/%:@!$&'()*+,;=~?"
-#: From here on a status says that nobody took it.
-_NOT_THERE = 300
 _SUMMARY_CHARS = 2000
 
 
@@ -48,17 +46,23 @@ class Notifier(NamedTuple):
         """Tell the owner of a job that failed for good. Return what is kept of it with the job."""
         told: dict[str, Json] = {"job": job.label, "id": job.first, "attempts": job.attempt}
         to, is_webhook = job.on_failure, job.on_failure.startswith(_WEBHOOKS)
+        if is_webhook:  # what may leave the machine
+            data, summary = result.get("data"), Redactor().text(str(result.get("summary", "")))
+            kind = data.get("type") if isinstance(data, Mapping) else None
+            told |= {"state": result.get("state"), "type": kind, "summary": summary[:_SUMMARY_CHARS]}
+        else:
+            told["result"] = dict(result)
+        body = json.dumps(told, ensure_ascii=False, default=dict).encode("utf-8", "replace")
         try:
             if self.env.get(DEPTH):
                 raise PermissionDenied(Message("inside an agent nobody is told: only a person may send something out"))
-            if is_webhook:
-                told.update(_outline(result))
-                said = _post(to, _as_body(told), self.limit_seconds)
-            else:
-                said = self._run(to, _as_body({**told, "result": dict(result)}))
+            said = _post(to, body, self.limit_seconds) if is_webhook else self._run(to, body)
         except (OSError, ValueError, SkillError) as error:
             said = f"{type(error).__name__}: {error}"
-        return {"to": _shown(to) if is_webhook else to, "ok": not said, "msg": said}
+        if is_webhook:  # the host alone: the rest of a webhook's address is often its password
+            scheme, _, rest = to.partition("://")
+            to = f"{scheme}://{rest.partition('/')[0].rpartition('@')[2]}/…"
+        return {"to": to, "ok": not said, "msg": said}
 
     def _run(self, command: str, body: bytes) -> str:
         """Run the command in the sandbox. Return what went wrong, or ""."""
@@ -87,23 +91,6 @@ class Notifier(NamedTuple):
         return "" if ended.code == 0 else quoted(ended.stderr) or Message("exit code {code}", code=ended.code)
 
 
-def _outline(result: Mapping[str, Json]) -> dict[str, Json]:
-    """Return what may leave the machine."""
-    data, summary = result.get("data"), Redactor().text(str(result.get("summary", "")))
-    kind = data.get("type") if isinstance(data, Mapping) else None
-    return {"state": result.get("state"), "type": kind, "summary": summary[:_SUMMARY_CHARS]}
-
-
-def _as_body(told: Mapping[str, Json]) -> bytes:
-    return json.dumps(told, ensure_ascii=False, default=dict).encode("utf-8", "replace")
-
-
-def _shown(address: str) -> str:
-    """Return the host alone: the rest of a webhook's address is often its password."""
-    scheme, _, rest = address.partition("://")
-    return f"{scheme}://{rest.partition('/')[0].rpartition('@')[2]}/…"
-
-
 def _post(address: str, body: bytes, limit_seconds: float) -> str:
     """Post to exactly the named host, within the limit however slowly it answers. Return what went wrong, or ""."""
     named = urlsplit(address)
@@ -126,4 +113,4 @@ def _post(address: str, body: bytes, limit_seconds: float) -> str:
         return type(error).__name__  # its text may quote the address, which is often a secret itself
     finally:
         connection.close()
-    return "" if status < _NOT_THERE else f"HTTP {status}"
+    return "" if status < 300 else f"HTTP {status}"

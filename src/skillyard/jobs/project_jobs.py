@@ -1,36 +1,274 @@
-"""The jobs of a project: opens the engine, makes jobs of skills, tasks and schedules, and builds the worker."""
+"""The jobs of a project: makes them of skills, tasks and schedules, makes attempts of them, and is the worker's loop.
+
+An attempt runs the skill that was meant through the one pipeline. Steps are at least once: an attempt whose worker died
+is made again, under the same run id, which the skill gets as `context.request_id` and `SKILLYARD_RUN`.
+"""
 
 import hashlib
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from skillyard.catalog.agentfile import Role, read_role
+from skillyard.catalog.bounds import read_bounds
+from skillyard.catalog.files import read_plain
 from skillyard.catalog.fingerprint import fingerprint
-from skillyard.core.errors import ExtraMissing, InvalidArgs, NotGranted, SkillError
+from skillyard.catalog.skill_text import decode
+from skillyard.core.cancel_token import CancelToken
+from skillyard.core.capability import ALLOWED_TOOLS, SCHEDULE
+from skillyard.core.errors import (
+    ExtraMissing,
+    InvalidArgs,
+    MultiStep,
+    NotGranted,
+    SkillChanged,
+    SkillError,
+    SkillNotFound,
+)
 from skillyard.core.messages import Lang, Message
-from skillyard.core.result import Request
-from skillyard.core.skill import Skill
-from skillyard.jobs.agent_task import AgentTask, refuse_loops, with_task
-from skillyard.jobs.engine import Engine, EngineConfig, TimetableEntry
-from skillyard.jobs.flow import Flows, Watch
-from skillyard.jobs.flow_plan import Workflows
-from skillyard.jobs.jobs import Job, Jobs
+from skillyard.core.result import Clock, Request, Result, error_result
+from skillyard.core.values import Json
+from skillyard.jobs.engine import EngineConfig, Stage, Ticket, TimetableEntry
+from skillyard.jobs.flow import FlowRun, Watch, Workflows
+from skillyard.jobs.jobs import AgentTask, Job, Jobs, jitter_of, next_attempt, refuse_loops, tick_id, with_task
 from skillyard.jobs.notify import Notifier
-from skillyard.jobs.schedule import PREFIX, ProjectSchedules, Schedule
-from skillyard.jobs.worker_loop import AttemptContext, Attempts, WorkerLoop
+from skillyard.jobs.schedule import PREFIX, ProjectSchedules, Schedule, beat
 from skillyard.runtime.check import check
+from skillyard.runtime.pipeline import Runtime
 from skillyard.runtime.record import OnProgress
 from skillyard.sandbox.launch import Sandbox
-from skillyard.store.runs import Logs, Runs
+from skillyard.scripts.prompt_grammar import parse_script_calls
+from skillyard.store.changes import ChangeSets
+from skillyard.store.runs import RUNNING, Logs, Runs
 
-_LISTED = Message("`skillyard jobs schedules` lists them")
+if TYPE_CHECKING:
+    from skillyard.dispatch.request import DispatchRequest
+    from skillyard.jobs.dbos_engine import DurableEngine, DurableSteps
+    from skillyard.scripts.worker import Worker
+
+_TAKE_OVER_SECONDS = 3.0
+_FORGET_SECONDS = 3600.0
+_BACK_UP_SECONDS = 60.0
+_DAY = 86_400.0
+#: A text for an agent is no archive.
+_MOST_BYTES = 200_000
 Tell = Callable[[str], None]
 
 
-def _ignore(_: object) -> None:
-    return
+class Underway:
+    """The attempts that run in this process now, each with its cancel token. Any thread may call it."""
+
+    def __init__(self) -> None:
+        self._tokens: dict[str, CancelToken] = {}
+
+    @contextmanager
+    def running(self, run_id: str) -> Iterator[CancelToken]:
+        self._tokens[run_id] = token = CancelToken()
+        try:
+            yield token
+        finally:
+            del self._tokens[run_id]
+
+    def list(self) -> tuple[str, ...]:
+        return tuple(self._tokens)
+
+    def stop(self, run_id: str) -> bool:
+        """Stop an attempt. Return False if it was stopped before, or does not run here."""
+        token = self._tokens.get(run_id)
+        if token is None or token.cancelled:
+            return False
+        token.cancel()
+        return True
+
+
+class Attempts:
+    """Makes attempts of tickets. Any number of threads may call it at once."""
+
+    def __init__(
+        self,
+        project: "ProjectJobs",
+        tell: Tell = lambda _: None,
+        watch: Watch = lambda _: None,
+        on_progress: OnProgress = None,
+    ) -> None:
+        self.project, self._tell, self.watch, self._on_progress = project, tell, watch, on_progress
+        self.host = socket.gethostname()
+        self.underway = Underway()
+
+    def __call__(self, ticket: Ticket, steps: "DurableSteps") -> dict[str, Json]:
+        job = Job.from_body(ticket.body)
+        if job.flow:
+            result = FlowRun(self, ticket.id, job, steps).run()
+        elif job.on_failure or job.attempt <= job.retries:
+            result = steps.run("run", lambda: self.run(ticket.id, job))
+        else:
+            result = self.run(ticket.id, job)  # the ticket's own end is the record of its one step
+        again = next_attempt(ticket.id, job, result)
+        about = {"id": ticket.id, "label": job.label, "state": result["state"]}
+        told: dict[str, Json] = {}
+        if again:
+            self._tell(Message("{id} {label}: {state}, another attempt follows", **about))
+            steps.follow(again)
+        else:
+            self._tell(Message("{id} {label}: {state}", **about))
+            if job.on_failure and result["state"] not in {"success", "partial"}:
+                notifier = Notifier(self.project.sandbox, self.project.root, self.project.own_home)
+                told = steps.run("tell", lambda: notifier.notify(job, result))
+        return {"result": result, "next": again.id if again else "", "told": told}
+
+    def run(self, run_id: str, job: Job, changes: Callable[[], ChangeSets] | None = None) -> dict[str, Json]:
+        """Make one run under this id. Its row is kept whatever came of it. `changes` takes those of a flow's step."""
+        runs, clock = self.project.history(), Clock()
+        with self.underway.running(run_id) as stop:
+            try:
+                if job.task:
+                    with self.project.reopened() as project:
+                        result = project.run_task(run_id, job, job.task, stop)
+                else:
+                    self._demand_content(job)
+                    runtime = self.project.runtime()._replace(new_id=lambda: run_id)
+                    runtime = runtime._replace(changes=changes()) if changes else runtime
+                    result = runtime.run(job.as_request(), self._on_progress, stop)
+            except SkillError as error:
+                result = error_result(error, job.agent, Lang(job.lang), clock.meta(job.agent))
+        meta = {**result.meta, "run": run_id, "host": self.host}
+        told = job.cancelled_result() if stop.cancelled else result._replace(meta=meta).as_dict()
+        row = runs.find(run_id)
+        if stop.cancelled and row:
+            runs.put(row._replace(state="error", result=told))
+        elif row is None or row.state == RUNNING:
+            runs.put(job.as_row(run_id, clock.moment.timestamp(), told))
+        return told
+
+    def _demand_content(self, job: Job) -> None:
+        """Raise SkillChanged unless the skill has the bytes that were queued, here or installed from the lock."""
+
+        def is_as_queued() -> bool:
+            try:
+                return fingerprint(self.project.runtime().resolve(job.as_request()).folder) == job.fingerprint
+            except SkillNotFound:
+                return False
+
+        if not job.fingerprint or is_as_queued():
+            return
+        skill = job.skill
+        try:
+            self.project.restore()
+        except SkillError as error:
+            msg = Message("{skill} is not as it was queued, and cannot be restored: {msg}", skill=skill, msg=error.msg)
+            raise SkillChanged(msg) from None
+        if not is_as_queued():
+            raise SkillChanged(Message("{skill} is not as it was when the job was queued", skill=skill))
+
+
+def _with_role(role: Role, task: str) -> str:
+    file = role.claude_text
+    if file is None:
+        return task
+    content = read_plain(file, _MOST_BYTES)
+    if len(content) > _MOST_BYTES:
+        path = f"agents/{role.name}/{file.name}"
+        raise InvalidArgs(Message("{path} has more than {most_bytes} bytes", path=path, most_bytes=_MOST_BYTES))
+    said = decode(content).text.strip()
+    return f"{said}\n\n---\n\n{task}" if said else task
+
+
+class WorkerLoop(NamedTuple):
+    """The loop of a worker, with everything that it needs passed in."""
+
+    jobs: Jobs
+    attempts: Attempts
+    schedules: Callable[[Sequence[TimetableEntry]], tuple[Schedule, ...]]
+    job_of: Callable[[Schedule], Job]
+    project: str
+    tell: Tell
+    keep_days: float = 30.0
+    beat_seconds: float = 1.0
+    back_up: Callable[[], None] = lambda: None
+
+    def serve(
+        self, queues: Mapping[str, int], ended: threading.Event, on_lost: Callable[[], None], *, drain: bool
+    ) -> None:
+        """Work until `ended` is set, or with `drain` until nothing is queued or runs."""
+        self.jobs.engine.serve(self.attempts, queues, on_lost)
+        every = {
+            self.watch: 0.0,
+            self.tick: 0.0,
+            self.take_over: _TAKE_OVER_SECONDS,
+            self.forget: _FORGET_SECONDS,
+            self.back_up: _BACK_UP_SECONDS,
+        }
+        due = dict.fromkeys(every, 0.0)
+        while not ended.is_set():
+            now = time.monotonic()
+            for act, seconds in every.items():
+                if now >= due[act]:
+                    due[act] = now + seconds
+                    try:
+                        act()
+                    except SkillError as error:  # a database may be away for a while
+                        self.tell(Message("{place}: {reason}", place=act.__name__, reason=error))
+            with suppress(SkillError):
+                if drain and not self.jobs.engine.list(1, live=True):
+                    return
+            ended.wait(self.beat_seconds)
+
+    def watch(self) -> None:
+        """Stop what was cancelled elsewhere."""
+        for run_id in self.attempts.underway.list():
+            status = self.jobs.engine.find(run_id)
+            if status and status.stage is Stage.CANCELLED and self.attempts.underway.stop(run_id):
+                self.tell(Message("{run_id}: cancelled", run_id=run_id))
+
+    def take_over(self) -> None:
+        for dead in self.jobs.engine.take_over():
+            self.tell(Message("took over from {dead}, which died", dead=dead))
+
+    def forget(self) -> None:
+        self.jobs.engine.forget_before(self.jobs.engine.now() - self.keep_days * _DAY)
+
+    def tick(self) -> None:
+        """Fire what is due. Whoever else does the same fires the same ids, and the engine takes each once."""
+        timetable = self.jobs.engine.timetable
+        lines = {line.name: line for line in timetable.list()}
+        for schedule in self.schedules(tuple(lines.values())):
+            line = lines.get(schedule.name)
+            if line is None or line.when != schedule.mark:  # new, or with another time: it counts from now on
+                fresh = line or TimetableEntry(schedule.name)
+                fresh = fresh._replace(when=schedule.mark, until=self.jobs.engine.now())
+                if line:
+                    timetable.swap(line, fresh)
+                else:
+                    timetable.put(fresh)
+            elif schedule.enabled and not line.paused:
+                try:
+                    self._fire(schedule, line)
+                except (InvalidArgs, MultiStep, NotGranted) as error:  # cannot be meant, or must not: the others go on
+                    self.tell(Message("{place}: {reason}", place=schedule.name, reason=error))
+                    timetable.swap(line, line._replace(until=self.jobs.engine.now()))
+
+    def _fire(self, schedule: Schedule, line: TimetableEntry) -> None:
+        now = self.jobs.engine.now()
+        if schedule.parsed.after(line.until, schedule.zone) > now and line.until <= now:
+            return
+        latest, before = line.latest, self.jobs.latest(line.latest)
+        is_live = before is not None and before.state in {Stage.QUEUED, Stage.RUNNING}
+        found = beat(schedule, line.until, now, busy=is_live)
+        if found.tick is not None:
+            job = self.job_of(schedule)
+            if found.replaces:
+                try:
+                    self.jobs.cancel(line.latest)
+                except SkillError as error:  # it ended while we looked
+                    self.tell(Message("{place}: {reason}", place=line.latest, reason=error))
+            latest = tick_id(self.project, schedule.name, found.tick)
+            self.jobs.enqueue(job, latest, jitter_of(latest, schedule.jitter_seconds))
+        if (found.until, latest) != (line.until, line.latest):
+            self.jobs.engine.timetable.swap(line, line._replace(until=found.until, latest=latest))
 
 
 def project_key(root: Path, database: str, name: str) -> str:
@@ -50,17 +288,22 @@ class ProjectJobs(NamedTuple):
     engine_config: Callable[[], EngineConfig]
     new_id: Callable[[], str]
     history: Callable[[], Runs]
+    #: That of the calling thread.
+    #: These two need no settings of the project, so a mistake there does not stop them.
     sandbox: Callable[[], Sandbox]
-    resolve: Callable[[Request], Skill]
-    #: Whether a name is a skill's.
     knows: Callable[[str], bool]
-    #: Whether a role's folder is trusted with a capability.
+    runtime: Callable[[], Runtime]
     is_role_trusted: Callable[[Path, str], bool]
-    #: What the attempts of the calling thread need.
-    attempt_context: Callable[[], AttemptContext]
+    #: Installs what the lock says and is not here. Raises SkillError.
+    restore: Callable[[], object]
+    #: The project with the settings and the trust of now, not of when the worker started.
+    reopened: "Callable[[], AbstractContextManager[ProjectJobs]]"
+    worker: "Callable[[Lang], Worker]"
+    make_request: "Callable[[str, str | None, Path], DispatchRequest]"
+    dispatch: "Callable[[DispatchRequest, CancelToken], Result]"
     back_up: Callable[[], None]
 
-    def open_engine(self) -> Engine:
+    def open_engine(self) -> "DurableEngine":
         config = self.engine_config()
         try:
             from skillyard.jobs.dbos_engine import DurableEngine  # noqa: PLC0415  (an extra, and heavy)
@@ -70,18 +313,15 @@ class ProjectJobs(NamedTuple):
 
     @contextmanager
     def open(self) -> Iterator[Jobs]:
-        engine = self.open_engine()
-        try:
+        with closing(self.open_engine()) as engine:
             yield self.of(engine)
-        finally:
-            engine.close()
 
-    def of(self, engine: Engine) -> Jobs:
+    def of(self, engine: "DurableEngine") -> Jobs:
         return Jobs(engine, self.history(), self.new_id)
 
     @property
     def workflows(self) -> Workflows:
-        return Workflows(self.root, self.resolve)
+        return Workflows(self.root, self.runtime().resolve)
 
     # -- what becomes a job
 
@@ -92,7 +332,7 @@ class ProjectJobs(NamedTuple):
         if job.task:
             return job
         request = job.as_request()
-        skill = self.resolve(request)
+        skill = self.runtime().resolve(request)
         check(skill, request, self.root, "")
         return job._replace(fingerprint=fingerprint(skill.folder))
 
@@ -102,9 +342,6 @@ class ProjectJobs(NamedTuple):
         refuse_loops(made)
         return made
 
-    def refuse_loops(self, job: Job) -> None:
-        refuse_loops(job)
-
     def for_schedule(self, schedule: Schedule, lang: Lang = Lang.EN) -> Job:
         """Return a schedule's job as it is now. A missing skill is reported by the run, where it can be seen.
 
@@ -113,19 +350,8 @@ class ProjectJobs(NamedTuple):
         """
         if schedule.source and not all(self._is_trusted(schedule.source, each) for each in schedule.capabilities):
             raise NotGranted(Message("the schedule {name}", name=schedule.name), "skillyard trust")
-        job = Job(
-            skill=schedule.skill,
-            name=schedule.name,
-            args=schedule.args,
-            params=schedule.params,
-            action=schedule.action,
-            timeout_seconds=schedule.timeout_seconds,
-            retries=schedule.retries,
-            queue=schedule.queue,
-            on_failure=schedule.on_failure,
-            schedule=schedule.name,
-            lang=str(lang),
-        )
+        same = {name: value for name, value in schedule._asdict().items() if name in Job._fields and name != "task"}
+        job = Job(**same, schedule=schedule.name, lang=str(lang))
         if schedule.task:
             role = Path(schedule.source).parent.name if schedule.source else ""
             task = AgentTask(schedule.task, role=role, to=schedule.to, session=schedule.session, model=schedule.model)
@@ -136,49 +362,79 @@ class ProjectJobs(NamedTuple):
         try:
             if is_flow:
                 return self.workflows.complete(job)
-            return job._replace(fingerprint=fingerprint(self.resolve(Request(name=job.skill)).folder))
+            return job._replace(fingerprint=fingerprint(self.runtime().resolve(Request(name=job.skill)).folder))
         except SkillError as error:
             return job._replace(flow={"broken": error.msg}) if is_flow else job
 
     def _is_trusted(self, source: str, capability: str) -> bool:
         return self.is_role_trusted((self.root / source).parent, capability)
 
+    def run_task(self, run_id: str, job: Job, task: AgentTask, stop: CancelToken) -> Result:
+        """Make one attempt of a job that is a task: for a backend, or scripts of bin/ for the worker agent.
+
+        A backend gets the role's CLAUDE.md, a line `---` and the task, with the active skills before it as every other
+        task. It works in the role's folder. Nobody is there to be asked: what it would have to ask for is refused.
+        Raise what is known before anything starts.
+        """
+        if task.scripts:
+            agent = self.worker(Lang(job.lang))._replace(stop=stop)
+            if job.timeout_seconds is not None:
+                agent = agent._replace(limit_seconds=job.timeout_seconds)
+            if len(parse_script_calls(task.text)) == 1:  # each of several is a run of its own: the job's row is theirs
+                agent = agent._replace(new_id=lambda: run_id, job=job.about())
+            return agent.run(task.text)
+        text, folder, role = task.text, self.root, None
+        if task.role:  # as it is now, unless it has changed since a person trusted it
+            folder = self.root / "agents" / task.role
+            if not self.is_role_trusted(folder, SCHEDULE):
+                raise NotGranted(Message("the schedule of the role {name}", name=task.role), "skillyard trust")
+            role = read_role(folder)
+            read_bounds(role.bounds)  # a role with a mistake there runs nothing
+            text = _with_role(role, text)
+        request = self.make_request(text, task.session or None, folder)._replace(
+            to=task.to or None,
+            model=task.model or (role.model if role else "") or None,
+            limit_seconds=job.timeout_seconds,
+            lang=Lang(job.lang),
+        )
+        if role:
+            allowed = role.allowed_tools if self.is_role_trusted(folder, ALLOWED_TOOLS) else ()
+            request = request._replace(allowed_tools=allowed, max_turns=role.max_turns)
+        return self.dispatch(request._replace(task=task.text, run=run_id, job=job.about()), stop)
+
     # -- schedules
 
-    def schedules(self, tell: Tell = _ignore, announce: Lang | None = None) -> ProjectSchedules:
+    def schedules(self, tell: Tell = lambda _: None, announce: Lang | None = None) -> ProjectSchedules:
         return ProjectSchedules(self.root, self._is_trusted, tell, announce)
 
-    def find_schedule(self, jobs: Jobs, name: str, tell: Tell = _ignore) -> Schedule:
+    def find_schedule(self, jobs: Jobs, name: str, tell: Tell = lambda _: None) -> Schedule:
         """Raise NotGranted if it waits for a person's trust, InvalidArgs if there is none."""
         schedules = self.schedules(tell)
-        found = {each.name: each for each in schedules(jobs.timetable.list())}
+        found = {each.name: each for each in schedules(jobs.engine.timetable.list())}
         if name in found:
             return found[name]
         if any(each.name == name for each in schedules.untrusted()):
             raise NotGranted(Message("the schedule {name}", name=name), "skillyard trust")
-        raise InvalidArgs(Message("no schedule {name!r} here", name=name), advice=_LISTED)
+        advice = Message("`skillyard jobs schedules` lists them")
+        raise InvalidArgs(Message("no schedule {name!r} here", name=name), advice=advice)
 
     def pause(self, jobs: Jobs, schedule: Schedule, *, paused: bool) -> TimetableEntry:
         """Pause a schedule, or let it go on from now."""
-        entries = {entry.name: entry for entry in jobs.timetable.list()}
+        entries = {entry.name: entry for entry in jobs.engine.timetable.list()}
         entry = entries.get(schedule.name) or TimetableEntry(schedule.name)
         entry = entry._replace(paused=paused, when=schedule.mark, until=jobs.engine.now())
-        jobs.timetable.put(entry)
+        jobs.engine.timetable.put(entry)
         return entry
 
     # -- who does them
 
-    def attempts(self, tell: Tell = _ignore, watch: Watch = _ignore, on_progress: OnProgress = None) -> Attempts:
-        notify = Notifier(self.sandbox, self.root, self.own_home).notify
-        attempts = Attempts(self.attempt_context, socket.gethostname(), notify, tell, on_progress)
-        attempts.run_flow = Flows(attempts, self.attempt_context, self.logs, self.root, watch).run
-        return attempts
+    def attempts(self, tell: Tell = lambda _: None, watch: Watch = lambda _: None) -> Attempts:
+        return Attempts(self, tell, watch)
 
     def worker_loop(self, jobs: Jobs, tell: Tell, lang: Lang, on_progress: OnProgress = None) -> WorkerLoop:
         return WorkerLoop(
-            engine=jobs.engine,
             jobs=jobs,
-            attempts=self.attempts(tell, on_progress=on_progress),
+            attempts=Attempts(self, tell, on_progress=on_progress),
             schedules=self.schedules(tell, announce=lang),
             job_of=lambda schedule: self.for_schedule(schedule, lang),
             project=self.engine_config().project,

@@ -6,6 +6,7 @@ Nothing here needs root, and only one file is written; systemd or launchd do the
 import hashlib
 import os
 import plistlib
+import pwd
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,30 +17,8 @@ from skillyard.core.child_process import absolute_entries, own_command
 from skillyard.core.errors import InvalidArgs, RuntimeFailed
 from skillyard.core.messages import Message
 
-_UNIT = """\
-[Unit]
-Description=Skillyard worker for {root}
-After=network-online.target
-StartLimitIntervalSec=0
-
-[Service]
-Type=exec
-WorkingDirectory={root}
-ExecStart={words}
-Environment={home}
-Restart=always
-RestartSec=5
-TimeoutStopSec=30
-
-[Install]
-WantedBy=default.target
-"""
 #: Holds a file for each user whose services start with the machine.
 _LINGERS = Path("/var/lib/systemd/linger")
-_WITHOUT = Message(
-    "nothing was left behind; without a systemd of yours a line in `crontab -e` does it: "
-    "@reboot cd PROJECT && skillyard worker --reconnect"
-)
 
 
 class WorkerService(NamedTuple):
@@ -56,45 +35,36 @@ class WorkerService(NamedTuple):
         """Write the file and start the service. A file that nothing starts is removed again."""
         self.file.parent.mkdir(parents=True, exist_ok=True)
         self.file.write_text(self.text, "utf-8")
-        try:
-            for command in self.start_commands:
-                _run(command)
-        except RuntimeFailed as error:
-            if not self.is_active():
-                self.file.unlink()
-            error.extra_hint = _WITHOUT
-            raise
+        for command in self.start_commands:
+            if reason := _failure(command):
+                if not self.is_active():
+                    self.file.unlink()
+                hint = Message(
+                    "nothing was left behind; without a systemd of yours a line in `crontab -e` does it: "
+                    "@reboot cd PROJECT && skillyard worker --reconnect"
+                )
+                raise RuntimeFailed(reason, advice=hint)
 
     def remove(self) -> bool:
         """Stop the service and remove its file. Return False if there was none."""
         if not self.file.exists():
             return False
-        try:
-            _run(self.stop_command)
-        except RuntimeFailed:
-            if self.is_active():
-                raise
+        reason = _failure(self.stop_command)
+        if reason and self.is_active():
+            raise RuntimeFailed(reason)
         self.file.unlink()
         return True
 
     def is_active(self) -> bool:
-        try:
-            _run(self.query_command)
-        except RuntimeFailed:
-            return False
-        return True
+        return not _failure(self.query_command)
 
-    def may_linger(self, system: str = sys.platform) -> bool:
+    def may_linger(self) -> bool:
         """Return whether it starts when this user logs in, and could be made to start with the machine."""
-        if system == "darwin":
-            return False
-        import pwd  # noqa: PLC0415  (not on Windows)
-
         try:
             name = pwd.getpwuid(os.getuid()).pw_name
         except KeyError:  # a user without an account has no services either
             return False
-        return not (_LINGERS / name).is_file()
+        return sys.platform != "darwin" and not (_LINGERS / name).is_file()
 
 
 def make_service(
@@ -110,32 +80,25 @@ def make_service(
         raise InvalidArgs(Message("a folder with control characters in its name cannot be a service"))
     mark = hashlib.blake2b(str(root.resolve()).encode(), digest_size=4).hexdigest()
     argv = own_command("worker", *words, "--reconnect")
-    if system == "darwin":
-        return _launchd(root, own_home, user_home, argv, mark)
-    config_home = Path(env.get("XDG_CONFIG_HOME") or user_home / ".config")
-    return _systemd(root, own_home, config_home, argv, mark)
-
-
-def _systemd(root: Path, own_home: Path, config_home: Path, argv: Sequence[str], mark: str) -> WorkerService:
-    name = f"skillyard-{mark}.service"
-    text = _UNIT.format(
-        root=str(root).replace("%", "%%"),  # unquoted to the end of the line; `%` starts a specifier
-        words=" ".join(map(_unit_word, argv)),
-        home=_unit_word(f"SKILLYARD_HOME={own_home}"),
-    )
-    control = ("systemctl", "--user")
-    return WorkerService(
-        name,
-        config_home / "systemd" / "user" / name,
-        text,
-        start_commands=((*control, "daemon-reload"), (*control, "enable", "--now", name)),
-        stop_command=(*control, "disable", "--now", name),
-        query_command=(*control, "is-active", name),
-    )
-
-
-def _launchd(root: Path, own_home: Path, user_home: Path, argv: Sequence[str], mark: str) -> WorkerService:
-    name = f"dev.skillyard.worker.{mark}"
+    if system != "darwin":
+        name = f"skillyard-{mark}.service"
+        control = ("systemctl", "--user")
+        return WorkerService(
+            name,
+            Path(env.get("XDG_CONFIG_HOME") or user_home / ".config") / "systemd" / "user" / name,
+            Path(__file__)
+            .with_name("worker.service")
+            .read_text("utf-8")
+            .format(
+                root=str(root).replace("%", "%%"),  # unquoted to the end of the line; `%` starts a specifier
+                words=" ".join(map(_unit_word, argv)),
+                home=_unit_word(f"SKILLYARD_HOME={own_home}"),
+            ),
+            start_commands=((*control, "daemon-reload"), (*control, "enable", "--now", name)),
+            stop_command=(*control, "disable", "--now", name),
+            query_command=(*control, "is-active", name),
+        )
+    name, domain = f"dev.skillyard.worker.{mark}", f"gui/{os.getuid()}"
     file = user_home / "Library" / "LaunchAgents" / f"{name}.plist"
     described = {
         "Label": name,
@@ -146,7 +109,6 @@ def _launchd(root: Path, own_home: Path, user_home: Path, argv: Sequence[str], m
         "KeepAlive": True,
         "StandardErrorPath": str(own_home / "worker.log"),
     }
-    domain = f"gui/{os.getuid()}"
     return WorkerService(
         name,
         file,
@@ -157,18 +119,17 @@ def _launchd(root: Path, own_home: Path, user_home: Path, argv: Sequence[str], m
     )
 
 
-def _run(command: Sequence[str]) -> None:
-    shown = " ".join(command)
-    env = {**os.environ, "PATH": absolute_entries(os.environ)}  # never systemctl or launchctl of the current folder
-    try:
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise RuntimeFailed(f"{shown}: {error}") from None
-    if done.returncode != 0:
-        raise RuntimeFailed(f"{shown}: {done.stderr.strip() or done.returncode}")
-
-
 def _unit_word(word: str) -> str:
     """Quote a word with the escapes of systemd."""
     inside = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return f'"{inside}"'
+
+
+def _failure(command: Sequence[str]) -> str:
+    """Run the command. Return why it failed, or ""."""
+    env = {**os.environ, "PATH": absolute_entries(os.environ)}  # never systemctl or launchctl of the current folder
+    try:
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{' '.join(command)}: {error}"
+    return f"{' '.join(command)}: {done.stderr.strip() or done.returncode}" if done.returncode else ""

@@ -11,15 +11,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from skillyard.core.errors import InvalidCommand, InvalidParam
+from skillyard.core.errors import InvalidCommand, InvalidParam, ProgramMissing
 from skillyard.core.messages import RAN, RAN_TO, Message
 from skillyard.core.result import Call, Outcome
-from skillyard.core.skill import NAME, OWN_SLOTS, SLOT, Skill
-from skillyard.core.states import State
+from skillyard.core.skill import NAME, OWN_SLOTS, SLOT, ParamType, Skill
 from skillyard.core.values import Json
 from skillyard.runners.interpreters import find_program as find_installed
 from skillyard.runners.interpreters import interpreter_of, runs_python
-from skillyard.runners.kind import Prepared, as_printed, check_exit, environment, in_repository, snapshot, written
+from skillyard.runners.kind import Prepared, as_printed, check_exit, environment, is_of_skill, snapshot, written
+from skillyard.runners.requirements import Imports, find_module
 from skillyard.sandbox.launch import Launch, Sandbox
 
 if TYPE_CHECKING:
@@ -38,9 +38,17 @@ _OWN_FOLDER = ("skill", "baseDir", "CLAUDE_SKILL_DIR")
 
 def plan(call: Call) -> Launch:
     words = tuple(_in_skill(word, call) for word in split(call.skill.command))
-    options = frozenset(param.name for param in call.skill.params if param.option)
-    program, *rest = fill(words, _values(call), options)
-    return launch_in_project(call, (*_start(program, call), *rest))
+    given = {name: value for name, value in call.params.items() if value is not None}
+    values = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
+    values |= {"output": call.output, **dict.fromkeys(_OWN_FOLDER, str(call.run_folder))}
+    # A value of these was checked to be a number, so `-5` is a value and no option.
+    numbers = {ParamType.INT, ParamType.NUMBER}
+    options = frozenset(param.name for param in call.skill.params if param.option or param.type in numbers)
+    program, *rest = fill(words, values, options)
+    launch = launch_in_project(call, (*_start(program, call), *rest))
+    has_module = "-m" in rest[:-1] and runs_python(program)
+    own = find_module(rest[rest.index("-m") + 1], call.files) if has_module else None
+    return Imports(roots=(own[0],)).applied(launch, call.run_folder) if own else launch
 
 
 def launch_in_project(call: Call, argv: tuple[str, ...]) -> Launch:
@@ -54,42 +62,41 @@ def run(prepared: Prepared, sandbox: Sandbox) -> Outcome:
     before = snapshot(call)
     ended = sandbox(prepared.program)
     check_exit(call, ended)
-    printed = as_printed(ended.stdout)
+    printed = as_printed(ended.stdout, f"skillyard runs show {call.run_id}")
     data: dict[str, Json] = {"skill": call.asked_as, **written(call, before, ended), **printed.data}
-    label = call.skill.title or call.asked_as
-    if printed.state is not None and printed.summary is not None:
-        return Outcome(data=data, summary=printed.summary, state=printed.state)
-    state = printed.state or State.SUCCESS
+    if len(call.success_exit_codes) > 1:
+        data["exit_code"] = ended.code
+    if ended.code != 0 and (stderr := ended.stderr.decode("utf-8", "replace").strip()):
+        data["stderr"] = stderr
     path = data.get("output_path")
-    if isinstance(path, str):
-        return Outcome(data=data, says=RAN_TO, words={"label": label, "path": path}, state=state)
-    return Outcome(data=data, says=RAN, words={"label": label}, state=state)
+    words = {"label": call.skill.title or call.asked_as, "path": path}
+    return printed._replace(data=data, says=RAN_TO if path else RAN, words=words)
 
 
 def find_program(skill: Skill, script: str) -> Path | None:
     del script
+    folder = str(skill.folder)
     try:
-        words = [_with_folder(word, skill.folder) for word in split(skill.command)]
+        words = split(skill.command)
     except InvalidCommand:
         return None  # the run itself says why
-    if not runs_python(words[0]):
-        return skill.folder / words[0]
-    for word in words[1:]:
-        if word in {"-m", "-c"}:
-            return skill.folder
+    program, *rest = (SLOT.sub(lambda slot: folder if slot[1] in _OWN_FOLDER else slot[0], word) for word in words)
+    is_python = runs_python(program)
+    if not is_python and Path(program).name not in {"node", "bun"}:
+        return skill.folder / program
+    for at, word in enumerate(rest):
+        if is_python and word in {"-m", "-c"}:
+            own = find_module(rest[at + 1], skill.folder) if word == "-m" and rest[at + 1 :] else None
+            return own[1] if own else skill.folder
         if not word.startswith("-"):
             return skill.folder / word
     return None
 
 
 def probe(skill: Skill, trial: "Trial") -> "Iterator[Probe]":
-    from skillyard.runners.command_probes import command_probes  # noqa: PLC0415  (only `check` needs it)
+    from skillyard.runners.probes import command_probes  # noqa: PLC0415  (only `check` needs it)
 
     return command_probes(skill, trial)
-
-
-def _with_folder(word: str, folder: Path) -> str:
-    return SLOT.sub(lambda slot: str(folder) if slot[1] in _OWN_FOLDER else slot[0], word)
 
 
 def _start(program: str, call: Call) -> tuple[str, ...]:
@@ -100,6 +107,8 @@ def _start(program: str, call: Call) -> tuple[str, ...]:
         return (find_installed(os.path.normpath(told) if "/" in program else program),)
     try:
         return (*interpreter_of(own), program)
+    except ProgramMissing:
+        raise
     except InvalidCommand:
         return (str(told),)
 
@@ -109,20 +118,10 @@ def _in_skill(word: str, call: Call) -> str:
     if SLOT.search(word) or word.startswith(("-", "/")):
         return word
     own = call.files / word
-    exists = own.exists() if "/" in word else own.is_file()
-    if not exists or not own.resolve().is_relative_to(call.files.resolve()) or in_repository(Path(word)):
+    if not (own.exists() if "/" in word else own.is_file()) or not is_of_skill(call, word):
         return word
     told = call.run_folder / word
     return str(told.relative_to(call.root)) if told.is_relative_to(call.root) else str(told)
-
-
-def _values(call: Call) -> dict[str, str]:
-    values = {name: _as_argument(value) for name, value in call.params.items() if value is not None}
-    return {**values, "output": call.output, **dict.fromkeys(_OWN_FOLDER, str(call.run_folder))}
-
-
-def _as_argument(value: Json) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def split(template: str) -> tuple[str, ...]:
@@ -139,11 +138,6 @@ def split(template: str) -> tuple[str, ...]:
         raise InvalidCommand(Message("the command cannot be split: {error}", error=error)) from None
     if not words:
         raise InvalidCommand(Message("the command is empty"))
-    _refuse_slots_in_code(words)
-    return words
-
-
-def _refuse_slots_in_code(words: tuple[str, ...]) -> None:
     program = words[0].rsplit("/", 1)[-1]
     for before, word in pairwise(words):
         names = [name for name in SLOT.findall(word) if name not in OWN_SLOTS]
@@ -152,36 +146,28 @@ def _refuse_slots_in_code(words: tuple[str, ...]) -> None:
             raise InvalidCommand(told)
     if any(name not in OWN_SLOTS for name in SLOT.findall(words[0])):
         raise InvalidCommand(Message("the program itself cannot be a param"))
+    return words
 
 
 def fill(words: tuple[str, ...], values: Mapping[str, str], options: frozenset[str] = frozenset()) -> tuple[str, ...]:
     """Return the arguments. A slot without a value drops its argument and the flag before it."""
-    return tuple(_filled(words, values, options))
 
+    def is_empty(word: str) -> bool:
+        return any(name not in values for name in SLOT.findall(word))
 
-def _filled(words: tuple[str, ...], values: Mapping[str, str], options: frozenset[str]) -> Iterator[str]:
-    ended = False  # whether `--` stood before
-    for position, word in enumerate(words):
+    filled: list[str] = []
+    for word, following in zip(words, (*words[1:], "-"), strict=True):
         names = SLOT.findall(word)
-        following = words[position + 1 : position + 2]
-        if _is_flag(word) and following and not following[0].startswith("-") and _is_empty(following[0], values):
+        is_flag = word.startswith("-") and word not in {"-", "--"} and not names
+        if is_empty(word) or (is_flag and not following.startswith("-") and is_empty(following)):
             continue
-        if names and _is_empty(word, values):
-            continue
-        filled = SLOT.sub(lambda slot: values[slot[1]], word)
-        if names and filled.startswith("-") and not word.startswith("-") and not ended and names[0] not in options:
+        argument = SLOT.sub(lambda slot: values[slot[1]], word)
+        is_option = argument.startswith("-") and not word.startswith("-") and "--" not in filled
+        if names and is_option and names[0] not in options:
             raise InvalidParam(
                 Message(
                     "the value of '{names}' starts with '-': the program would take it for an option", names=names[0]
                 )
             )
-        ended = ended or word == "--"
-        yield filled
-
-
-def _is_flag(word: str) -> bool:
-    return word.startswith("-") and len(word) > 1 and word != "--" and not SLOT.search(word)
-
-
-def _is_empty(word: str, values: Mapping[str, str]) -> bool:
-    return any(name not in values for name in SLOT.findall(word))
+        filled.append(argument)
+    return tuple(filled)

@@ -16,37 +16,55 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from skillyard.catalog.files import read_plain
-from skillyard.core.child_process import absolute_entries
-from skillyard.core.errors import InvalidCommand
+from skillyard.core.errors import InvalidCommand, ProgramMissing
 from skillyard.core.messages import Message
 from skillyard.sandbox.launch import PYTHON_PARTS, existing_parts, is_inside, is_system
 
-_BY_ENDING = {
-    ".py": "python3",
-    ".sh": "sh",
-    ".bash": "bash",
-    ".js": "node",
-    ".mjs": "node",
-    ".cjs": "node",
-    ".ts": "node",
-    ".mts": "node",
+_BY_ENDING: Mapping[str, tuple[str, ...]] = {
+    ".py": ("python3",),
+    **dict.fromkeys((".sh", ".bash"), ("bash",)),
+    **dict.fromkeys((".js", ".mjs", ".cjs", ".ts", ".mts"), ("node",)),
+    ".ps1": ("pwsh", "-NoProfile", "-NonInteractive", "-File"),
+    ".rb": ("ruby",),
+    ".pl": ("perl",),
+    ".r": ("Rscript",),
+    ".php": ("php",),
+}
+#: Of these a script gets the machine's own, wherever its first line looks for them.
+_INTERPRETERS = frozenset({"sh", "bun", "deno", *(words[0] for words in _BY_ENDING.values())})
+#: How those that run JavaScript other than node start a program. The sandbox says what it may do.
+_RUNTIMES = {"bun": ("bun",), "deno": ("deno", "run", "--allow-all", "--no-prompt")}
+#: What only they have, outside of comments and texts.
+_OWN_RUNTIME = re.compile(
+    rb"""^(?!\s*(?://|\*))[^\n]*?(?:(?<![\w"'`./])(?:(?P<bun>Bun)|(?P<deno>Deno))\.\w"""
+    rb"""|(?:from\s|import\s|require\(|import\()\s*["'](?:(?P<bun_module>bun(?::\w+)?["'])|(?P<deno_module>(?:npm|jsr|https):)))""",
+    re.MULTILINE,
+)
+#: Where to get programs that the usual package managers of a system do not have.
+_WHERE = {
+    "bun": "https://bun.sh",
+    "deno": "https://deno.com",
+    "node": "https://nodejs.org",
+    "pwsh": "https://aka.ms/powershell",
+    "uv": "https://docs.astral.sh/uv",
 }
 _PYTHONS = frozenset({"python", "python3", f"python3.{sys.version_info.minor}"})
 _PYTHON_NAME = re.compile(r"python(?:3|(?P<version>3\.\d+t?))?")
 _NEWEST_MINOR = 19
-_VERSION_NAME = re.compile(r"\w[\w.+-]*")
 #: The only kind of name that a project may choose by.
 _VERSION_NUMBER = re.compile(r"3(?:\.\d{1,3}){1,2}")
 _VERSION_BYTES = 1000
 _SHEBANG_BYTES = 256
-#: From this version on, node runs TypeScript as it is.
-_NODE_WITH_TYPES = 22
+_SOURCE_BYTES = 262_144
+#: How a compiled program begins, on any system.
+_COMPILED = (b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe")
 #: What an installed interpreter is made of. The rest of its prefix (documentation, caches, notes) stays closed.
 _PARTS: Final = ("bin", "lib", "lib32", "lib64", "libexec")
 #: conda keeps certificates and data files that its libraries open at run time.
@@ -54,21 +72,62 @@ _CONDA_PARTS: Final = (*_PARTS, "share", "ssl", "etc")
 
 
 def interpreter_of(script: Path) -> tuple[str, ...]:
-    """Return the command that runs the script: the interpreter and its options."""
-    name, words = script.name, _words_of(script)
+    """Return the command that runs the script: the interpreter and its options; nothing for a compiled program."""
+    words = _words_of(script)
     if not words:
+        _check_compiled(script)
+        return ()
+    if words[0] == "node":
+        words = (*_javascript_runtime(script), *words[1:])
+    return (find_program(words[0]), *words[1:])
+
+
+def _check_compiled(program: Path) -> None:
+    """Raise InvalidCommand for anything but a compiled program of this system."""
+    name, head = program.name, read_head(program, 20)
+    if not head.startswith(_COMPILED):
         raise InvalidCommand(Message("{name}: neither its first line nor its ending says what runs it", name=name))
-    program = find_program(words[0])
-    if script.suffix in {".ts", ".mts"} and _node_version(program) < _NODE_WITH_TYPES:
-        needed = _NODE_WITH_TYPES
-        raise InvalidCommand(Message("{name}: TypeScript needs node {needed} or newer", name=name, needed=needed))
-    return (program, *words[1:])
+    own = read_head(Path(os.path.realpath(sys.executable)), 20)
+    if head[:5] != own[:5] or (head.startswith(b"\x7fELF") and head[18:20] != own[18:20]):
+        raise InvalidCommand(Message("{name} was compiled for another system or processor", name=name))
+    if not os.access(program, os.X_OK):
+        raise InvalidCommand(Message("{name} is a compiled program that nobody may run: chmod +x it", name=name))
+
+
+def _javascript_runtime(script: Path) -> tuple[str, ...]:
+    """Return what runs a script for node: bun or deno where it uses what only they have, else what knows its types."""
+    if own := _OWN_RUNTIME.search(read_head(script, _SOURCE_BYTES)):
+        return _RUNTIMES["bun" if own["bun"] or own["bun_module"] else "deno"]
+    if script.suffix.lower() not in {".ts", ".mts"}:
+        return ("node",)
+    version = node_version(find_on_path("node") or "")
+    if version >= (23, 6) or (22, 18) <= version < (23,):
+        return ("node",)
+    if version >= (22, 6):
+        return ("node", "--experimental-strip-types")
+    for name, words in _RUNTIMES.items():
+        if find_on_path(name):
+            return words
+    told = Message("{name}: TypeScript needs node 22.6 or newer, bun or deno", name=script.name)
+    named = _shebang(script)
+    raise _missing(next((name for name in _RUNTIMES if name in named), "node"), told)
+
+
+def _missing(program: str, told: Message | None = None) -> ProgramMissing:
+    where = f"from {_WHERE[program]}" if program in _WHERE else Message("with the package manager of this system")
+    return ProgramMissing(told or Message("no program named {name!r} on this machine", name=program), program, where)
 
 
 def is_python(script: Path) -> bool:
     """Whether Python runs the script, by its first line or its ending."""
     words = _words_of(script)
     return bool(words) and runs_python(words[0])
+
+
+def is_javascript(script: Path) -> bool:
+    """Whether node or bun runs the script, which find packages the same way."""
+    words = _words_of(script)
+    return bool(words) and Path(words[0]).name in {"node", "bun"}
 
 
 def runs_python(program: str) -> bool:
@@ -81,20 +140,19 @@ def version_of(python: str) -> str:
     named = _PYTHON_NAME.fullmatch(Path(os.path.realpath(python)).name)
     if named and named["version"]:
         return named["version"]
-    return _said(python, "-I", "-c", "import sys; print('%d.%d' % sys.version_info[:2])")
+    return ".".join(map(str, full_version_of(python)[:2]))
 
 
 @cache
 def full_version_of(python: str) -> tuple[int, ...]:
     """Return the version with its micro number; empty if the program does not start."""
-    answer = _said(python, "-I", "-c", "import sys; print('%d.%d.%d' % sys.version_info[:3])")
-    return tuple(int(number) for number in answer.split(".")) if answer else ()
+    return _version_key(_said(python, "-I", "-c", "import sys; print('%d.%d.%d' % sys.version_info[:3])"))
 
 
 def list_pythons() -> tuple[str, ...]:
-    """Return every `python3.N` on the PATH, the newest first."""
-    names = (f"python3.{minor}" for minor in range(_NEWEST_MINOR, 7, -1))
-    found = (_chosen_python(path) for name in names for path in _on_path(name))
+    """Return every `python3.N` on the PATH or of a version manager, the newest first."""
+    names = [f"python3.{minor}" for minor in range(_NEWEST_MINOR, 7, -1)]
+    found = (path for name in names for path in (*map(_chosen_python, _on_path(name)), newest_installed(name)))
     return tuple(dict.fromkeys(os.path.realpath(path) for path in found if path))
 
 
@@ -114,7 +172,7 @@ def find_program(name: str) -> str:
         return chosen
     found = find_on_path(name)
     if found is None:
-        raise InvalidCommand(Message("no program named {name!r} on this machine", name=name))
+        raise _missing(name)
     # A system link stays, because some programs (busybox) go by the name they were called; so does an environment's.
     is_kept = found.startswith("/usr/") or is_environment(Path(found))
     return found if is_kept else os.path.realpath(found)
@@ -131,12 +189,10 @@ def _is_program(path: str) -> bool:
 
 def _words_of(script: Path) -> tuple[str, ...]:
     """Return the interpreter and its options, by the first line of the script, else by its ending; empty if unknown."""
-    ending = _BY_ENDING.get(script.suffix.lower())
-    by_ending = (ending,) if ending else ()
-    try:
-        words = _shebang(script)
-    except OSError as error:
-        raise InvalidCommand(f"{script}: {error.strerror}") from None
+    by_ending = _BY_ENDING.get(script.suffix.lower(), ())
+    if by_ending == ("bash",) and not find_on_path("bash"):
+        by_ending = ("sh",)
+    words = _shebang(script)
     if words and Path(words[0]).name == "env":
         words = [word for word in words[1:] if word != "-S" and "=" not in word]
     if not words:
@@ -144,16 +200,24 @@ def _words_of(script: Path) -> tuple[str, ...]:
     if words[0] in {"uv", "pipx"} and words[1:2] == ["run"]:
         return ("python3",)  # they would install what the script asks for; that is not for a script to start
     name = Path(words[0]).name
-    if runs_python(name) or name in _BY_ENDING.values():
+    if runs_python(name) or name in _INTERPRETERS:
         words[0] = name  # of the machine, never of the skill: some are asked for their version, outside the sandbox
     is_there = name in _PYTHONS or find_on_path(words[0]) is not None
-    return tuple(words) if is_there else by_ending
+    return tuple(words) if is_there or not by_ending else by_ending
 
 
-def _shebang(program: Path) -> list[str]:
-    """Return the words after `#!` in the first line. Raise OSError if it cannot be read."""
-    with program.open("rb") as stream:
-        first = stream.read(_SHEBANG_BYTES).split(b"\n", 1)[0]
+def read_head(file: Path, count: int) -> bytes:
+    """Return the first bytes of a file. Raise InvalidCommand if it is unreadable, or gone since we looked."""
+    try:
+        with file.open("rb") as stream:
+            return stream.read(count)
+    except OSError as error:
+        raise InvalidCommand(f"{file}: {error.strerror}") from None
+
+
+def _shebang(script: Path) -> list[str]:
+    """Return the words after `#!` in the first line."""
+    first = read_head(script, _SHEBANG_BYTES).split(b"\n", 1)[0]
     return first[2:].decode("utf-8", "surrogateescape").split() if first.startswith(b"#!") else []
 
 
@@ -179,10 +243,12 @@ def _of_pyenv(shim: str) -> str:
     """What pyenv's shim would start, by the same rule and without its hundred milliseconds; nothing where the shim is
     another tool's, or the rule leads to no installed version."""
     root, name = Path(shim).parent.parent, Path(shim).name
+    installed = [path for path in root.glob("versions/*") if path.is_dir()]
     for version in _pyenv_versions(root):
-        if not _VERSION_NAME.fullmatch(version):
-            continue
-        folder = _installed_version(root / "versions", version)
+        exact = [path for path in installed if path.name == version]
+        inside = [path for path in installed if path.name.startswith(f"{version}.")]  # `3.11` may mean 3.11.9
+        found = exact or [path for path in inside if _VERSION_NUMBER.fullmatch(path.name)]
+        folder = max(found, key=lambda path: _version_key(path.name), default=None)
         if folder and _is_program(program := f"{folder}/bin/{name}"):
             return program
     return ""
@@ -199,23 +265,12 @@ def _pyenv_versions(root: Path) -> Iterator[str]:
     yield from _version_lines(root / "version")
 
 
-def _version_lines(file: Path) -> tuple[str, ...]:
+def _version_lines(file: Path) -> list[str]:
     try:
         text = read_plain(file, _VERSION_BYTES, follow=True).decode("utf-8", "replace")
     except OSError:
-        return ()
-    return tuple(word for line in text.splitlines() for word in line.partition("#")[0].replace(":", " ").split())
-
-
-def _installed_version(versions: Path, name: str) -> Path | None:
-    """Return the installation of this name, else the newest that starts with it: `3.11` may mean 3.11.9."""
-    if (versions / name).is_dir():
-        return versions / name
-    if not _VERSION_NUMBER.fullmatch(name) or not versions.is_dir():
-        return None
-    found = [path for path in versions.iterdir() if path.name.startswith(f"{name}.")]
-    found = [path for path in found if _VERSION_NUMBER.fullmatch(path.name)]
-    return max(found, key=lambda path: _version_key(path.name), default=None)
+        return []
+    return [word for line in text.splitlines() for word in line.partition("#")[0].replace(":", " ").split()]
 
 
 def _said(program: str, *args: str) -> str:
@@ -236,44 +291,37 @@ def _said(program: str, *args: str) -> str:
 
 
 @cache
-def _node_version(program: str) -> int:
-    digits = _said(program, "--version").removeprefix("v").split(".")[0]
-    return int(digits) if digits.isdigit() else 0
+def node_version(program: str) -> tuple[int, ...]:
+    return (_version_key(_said(program, "--version")) if program else ()) or (0,)
 
 
-class VersionManager(NamedTuple):
-    """A folder in which a version manager installs: `folder/<name>` × `depth` is one installation's prefix."""
+def _managers(env: Mapping[str, str]) -> Iterator[tuple[Path, int, tuple[str, ...]]]:
+    """Yield the folders in which the version managers that this user may have install, by their documentation.
 
-    folder: Path
-    depth: int
-    parts: tuple[str, ...] = _PARTS
-
-
-def _managers(env: Mapping[str, str]) -> Iterator[VersionManager]:
-    """Yield the version managers that this user may have, by their documented folders."""
+    With how many names below a folder are one installation's prefix, and the parts of it that are opened.
+    """
     home = Path(env.get("HOME") or "/nonexistent")
     data = Path(env.get("XDG_DATA_HOME") or home / ".local" / "share")
-
-    def place(variable: str, usual: Path) -> Path:
-        return Path(env.get(variable) or usual)
-
-    yield VersionManager(place("PYENV_ROOT", home / ".pyenv") / "versions", 1)
     for folder in path_folders(env):
         if folder.endswith("/shims"):
-            yield VersionManager(Path(folder).parent / "versions", 1)
-    yield VersionManager(place("RBENV_ROOT", home / ".rbenv") / "versions", 1)
-    yield VersionManager(place("UV_PYTHON_INSTALL_DIR", data / "uv" / "python"), 1)
-    yield VersionManager(place("NVM_DIR", home / ".nvm") / "versions" / "node", 1)
-    yield VersionManager(place("FNM_DIR", data / "fnm") / "node-versions", 2)
-    yield VersionManager(place("VOLTA_HOME", home / ".volta") / "tools" / "image" / "node", 1)
-    yield VersionManager(place("ASDF_DATA_DIR", home / ".asdf") / "installs", 2)
-    yield VersionManager(place("MISE_DATA_DIR", data / "mise") / "installs", 2)
-    yield VersionManager(place("SDKMAN_DIR", home / ".sdkman") / "candidates", 2)
-    yield VersionManager(place("BUN_INSTALL", home / ".bun"), 0, ("bin",))
-    yield VersionManager(place("DENO_INSTALL", home / ".deno"), 0, ("bin",))
+            yield Path(folder).parent / "versions", 1, _PARTS
+    for variable, usual, inside, depth in (
+        ("PYENV_ROOT", home / ".pyenv", "versions", 1),
+        ("RBENV_ROOT", home / ".rbenv", "versions", 1),
+        ("UV_PYTHON_INSTALL_DIR", data / "uv" / "python", "", 1),
+        ("NVM_DIR", home / ".nvm", "versions/node", 1),
+        ("FNM_DIR", data / "fnm", "node-versions", 2),
+        ("VOLTA_HOME", home / ".volta", "tools/image/node", 1),
+        ("ASDF_DATA_DIR", home / ".asdf", "installs", 2),
+        ("MISE_DATA_DIR", data / "mise", "installs", 2),
+        ("SDKMAN_DIR", home / ".sdkman", "candidates", 2),
+    ):
+        yield Path(env.get(variable) or usual, inside), depth, _PARTS
+    yield Path(env.get("BUN_INSTALL") or home / ".bun"), 0, ("bin",)
+    yield Path(env.get("DENO_INSTALL") or home / ".deno"), 0, ("bin",)
     for name in ("miniconda3", "anaconda3", "miniforge3", "mambaforge", "micromamba"):
-        yield VersionManager(home / name, 0, _CONDA_PARTS)
-        yield VersionManager(home / name / "envs", 1, _CONDA_PARTS)
+        yield home / name, 0, _CONDA_PARTS
+        yield home / name / "envs", 1, _CONDA_PARTS
 
 
 class Reach(NamedTuple):
@@ -287,18 +335,26 @@ class Reach(NamedTuple):
 
 def reach_of(program: Path, env: Mapping[str, str] = os.environ) -> Reach:
     """What must be readable for this program to start. `program` is absolute."""
-    real = os.path.realpath(program)
-    known = _known_parts(real, env)
-    if known is not None:
-        return _with_environment(program, Reach(known), env)
-    interpreter = _named_interpreter(real)
-    if interpreter is None:
-        return Reach(unknown=(Path(real),))
-    behind = _known_parts(os.path.realpath(interpreter), env)
-    if behind is None:
-        return Reach(unknown=(Path(real), Path(os.path.realpath(interpreter))))
-    own = (interpreter.parent.parent,) if is_environment(interpreter) else ()
-    return Reach(known=behind, unknown=(Path(real), *own))
+    real = Path(os.path.realpath(program))
+    known = _known_parts(str(real), env)
+    if known is None:
+        words = list[str]()
+        with suppress(InvalidCommand):
+            words = _shebang(real)
+        if not words or not words[0].startswith("/"):
+            return Reach(unknown=(real,))
+        named = Path(words[0])  # the interpreter that the first line of a script names
+        behind = _known_parts(os.path.realpath(named), env)
+        if behind is None:
+            return Reach(unknown=(real, Path(os.path.realpath(named))))
+        return Reach(behind, (real, *((named.parent.parent,) if is_environment(named) else ())))
+    if is_system(str(program)) or not program.is_symlink() or not is_environment(program):
+        return Reach(known)
+    # A virtual environment that the user put on the PATH, or that runs us, counts as chosen; any other needs a grant.
+    prefix = Path(os.path.realpath(program.parent.parent))
+    if str(program.parent) in path_folders(env) or program.parent.parent == Path(sys.prefix):
+        return Reach((*existing_parts(prefix, PYTHON_PARTS), *known))
+    return Reach(known, (prefix,))
 
 
 def is_known(program: str) -> bool:
@@ -308,13 +364,9 @@ def is_known(program: str) -> bool:
 
 def newest_installed(name: str) -> str:
     """Return the newest installation by a version manager, because a shim would choose by a project's files."""
-    found = (
-        path
-        for manager in _managers(os.environ)
-        if manager.folder.is_absolute()
-        for path in manager.folder.glob("/".join(("*",) * manager.depth + ("bin", name)))
-        if os.access(path, os.X_OK)
-    )
+    managers = ((folder, depth) for folder, depth, _ in _managers(os.environ) if folder.is_absolute())
+    paths = (path for folder, depth in managers for path in folder.glob("*/" * depth + f"bin/{name}"))
+    found = (path for path in paths if os.access(path, os.X_OK))
     return str(max(found, key=lambda path: _version_key(path.parent.parent.name), default=""))
 
 
@@ -327,54 +379,24 @@ def is_environment(program: Path) -> bool:
     return program.parent.name == "bin" and (program.parent.parent / "pyvenv.cfg").is_file()
 
 
-def _with_environment(program: Path, reach: Reach, env: Mapping[str, str]) -> Reach:
-    """With the packages of the virtual environment that a Python is started from.
-
-    One that the user put on the PATH, or that runs us, counts as chosen; any other needs a grant.
-    """
-    prefix = program.parent.parent
-    if is_system(str(program)) or not program.is_symlink() or not is_environment(program):
-        return reach
-    if str(program.parent) in path_folders(env) or prefix == Path(sys.prefix):
-        return reach._replace(known=(*existing_parts(Path(os.path.realpath(prefix)), PYTHON_PARTS), *reach.known))
-    return reach._replace(unknown=(Path(os.path.realpath(prefix)),))
-
-
 def path_folders(env: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """Return the absolute folders of the PATH; a relative one would mean something else in each project."""
-    return tuple(map(os.path.normpath, filter(None, absolute_entries(env).split(os.pathsep))))
+    folders = env.get("PATH", os.defpath).split(os.pathsep)
+    return tuple(os.path.normpath(folder) for folder in folders if folder.startswith("/"))
 
 
 def _known_parts(real: str, env: Mapping[str, str]) -> tuple[Path, ...] | None:
     """Return what a resolved program needs: nothing for the system's, parts of a known installation, else None."""
     if is_system(real):
         return ()
-    for prefix, names in _prefixes(real, env):
-        parts = existing_parts(prefix, names)
-        # The program must lie in what is opened: `~/.pyenv/versions/x/notes/run` is no interpreter.
-        if any(is_inside(real, str(part)) for part in parts):
-            return parts
-    return None
-
-
-def _prefixes(real: str, env: Mapping[str, str]) -> Iterator[tuple[Path, tuple[str, ...]]]:
-    for own in dict.fromkeys((sys.base_prefix, sys.base_exec_prefix, sys.prefix)):
-        prefix = os.path.realpath(own)
-        if is_inside(real, prefix):
-            yield Path(prefix), PYTHON_PARTS
-    for manager in _managers(env):
-        folder = os.path.realpath(manager.folder)
-        if folder == "/" or not manager.folder.is_absolute() or not is_inside(real, folder):
-            continue
-        names = real.removeprefix(f"{folder}/").split("/")
-        if len(names) > manager.depth:
-            yield Path(folder, *names[: manager.depth]), manager.parts
-
-
-def _named_interpreter(program: str) -> Path | None:
-    """Return the interpreter that the first line of a script names; None if there is none."""
-    try:
-        words = _shebang(Path(program))
-    except OSError:
-        return None
-    return Path(words[0]) if words and words[0].startswith("/") else None
+    own = dict.fromkeys(map(os.path.realpath, (sys.base_prefix, sys.base_exec_prefix, sys.prefix)))
+    prefixes: list[tuple[Path, tuple[str, ...]]]
+    prefixes = [(Path(prefix), PYTHON_PARTS) for prefix in own if is_inside(real, prefix)]
+    for folder, depth, names in _managers(env):
+        place = os.path.realpath(folder)
+        below = real.removeprefix(f"{place}/").split("/")
+        if folder.is_absolute() and place != "/" and is_inside(real, place) and len(below) > depth:
+            prefixes.append((Path(place, *below[:depth]), names))
+    found = (existing_parts(prefix, names) for prefix, names in prefixes)
+    # The program must lie in what is opened: `~/.pyenv/versions/x/notes/run` is no interpreter.
+    return next((parts for parts in found if any(is_inside(real, str(part)) for part in parts)), None)

@@ -5,28 +5,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from skillyard.core.errors import (
-    InvalidParam,
-    OutputTooLarge,
-    ParamMissing,
-    PermissionDenied,
-    RuntimeFailed,
-    SkillError,
-    Timeout,
-)
-from skillyard.core.messages import RAN, Message
+from skillyard.core.errors import OutputTooLarge, PermissionDenied, RuntimeFailed, SkillError, Timeout
+from skillyard.core.messages import Message
 from skillyard.core.result import Call, Outcome, as_size, meaningful
 from skillyard.core.skill import Skill
 from skillyard.core.values import Json, check_value
 from skillyard.runners.interpreters import interpreter_of
 from skillyard.runners.kind import (
-    ERROR_FIELDS,
+    INTERNAL,
     Prepared,
     environment,
-    in_repository,
-    names_our_command,
+    is_of_skill,
     own_words,
     quoted,
+    reported_error,
     summary_of,
 )
 from skillyard.sandbox.launch import OUTPUT_BYTES, Exit, Launch, Sandbox
@@ -34,7 +26,14 @@ from skillyard.sandbox.launch import OUTPUT_BYTES, Exit, Launch, Sandbox
 if TYPE_CHECKING:
     from skillyard.runners.probes import Probe, Trial
 
-INTERNAL = "INTERNAL_ERROR"
+_CODES: Mapping[str, str] = {
+    "ParamMissing": "MISSING_PARAM",
+    "InvalidParam": "INVALID_PARAM",
+    "Timeout": "TIMEOUT",
+    "PermissionDenied": "PERMISSION_DENIED",
+    "NotGranted": "PERMISSION_DENIED",
+    "SkillNotFound": "DATA_NOT_FOUND",
+}
 
 
 class JsonResponse(NamedTuple):
@@ -53,7 +52,7 @@ class JsonResponse(NamedTuple):
 def plan(call: Call) -> Launch:
     folder = call.skill.folder
     entry = call.files / call.skill.entry
-    if not entry.resolve().is_relative_to(call.files.resolve()) or in_repository(Path(call.skill.entry)):
+    if not is_of_skill(call, call.skill.entry):
         raise PermissionDenied(Message("{entry} leads out of {folder}", entry=call.skill.entry, folder=folder))
     if not entry.is_file():
         raise RuntimeFailed(Message("the entry {entry} is missing in {folder}", entry=call.skill.entry, folder=folder))
@@ -83,7 +82,7 @@ def find_program(skill: Skill, script: str) -> Path:
 
 
 def probe(skill: Skill, trial: "Trial") -> "Iterator[Probe]":
-    from skillyard.runners.json_probes import json_probes  # noqa: PLC0415  (only `check` needs it)
+    from skillyard.runners.probes import json_probes  # noqa: PLC0415  (only `check` needs it)
 
     return json_probes(skill, trial)
 
@@ -98,7 +97,6 @@ def as_outcome(call: Call, response: JsonResponse) -> Outcome:
     about: dict[str, Json] = {"skill": call.asked_as, "action": fields.get("action")}
     return Outcome(
         data={**about, **known, "metadata": fields.get("metadata") or {}},
-        says=RAN,
         words={"label": call.skill.title or call.asked_as},
         summary=summary_of(message) if isinstance(message, str) else None,
         normalised=response.normalised,
@@ -107,84 +105,61 @@ def as_outcome(call: Call, response: JsonResponse) -> Outcome:
 
 def _failure(call: Call, response: JsonResponse) -> SkillError:
     """The error that the code of a response stands for."""
-    error = response.fields["error"]
-    fields = error if isinstance(error, Mapping) else {"message": str(error)}
-    code, message = str(fields.get("code") or "INTERNAL_ERROR"), str(fields.get("message") or Message("no message"))
-    theirs = {key: value for key, value in fields.items() if key not in {"code", "message"}}
-    details = {"code": code, **own_words(theirs, ERROR_FIELDS)}
-    if names_our_command(message):  # advice that only we give, quoted as what it is
-        message = Message("the program says: {message}", message=message)
     log = f"skillyard runs show {call.run_id}"
+    error = reported_error(response.fields, log) or RuntimeFailed(Message("no message"), log=log)
     if response.overflowed:
-        return OutputTooLarge(message, details=details, limit=as_size(OUTPUT_BYTES), log=log)
-    match code:
-        case "TIMEOUT":
-            return Timeout(call.asked_as, response.seconds or call.limit_seconds, call.limit_seconds)
-        case "MISSING_PARAM":
-            return ParamMissing((), told=message, details=details)
-        case "INVALID_PARAM" | "UNKNOWN_ACTION":
-            return InvalidParam(message, details=details)
-        case "PERMISSION_DENIED":
-            return PermissionDenied(message, details=details)
-        case _:
-            return RuntimeFailed(message, details=details, log=log)
+        return OutputTooLarge(error.msg, details=error.details, limit=as_size(OUTPUT_BYTES), log=log)
+    if error.details.get("code") == "TIMEOUT":
+        return Timeout(call.asked_as, response.seconds or call.limit_seconds, call.limit_seconds)
+    return error
 
 
 def read_response(ended: Exit, action: str | None, limit_seconds: float, *, strict: bool) -> JsonResponse:
     """Always a response: the skill's, or ours that says what went wrong."""
-    response = _read(ended, action, limit_seconds, strict=strict)
+    if ended.timed_out:
+        message = Message("no response within {limit_seconds:g} s", limit_seconds=limit_seconds)
+        response = failed(action, "TIMEOUT", message)
+    elif ended.overflowed:
+        message = Message("more than {count} on stdout", count=as_size(len(ended.stdout)))
+        response = failed(action, INTERNAL, message)
+    else:
+        response = _read(ended, action, strict=strict)
     return response._replace(seconds=meaningful(ended.seconds), overflowed=ended.overflowed)
 
 
-def _read(ended: Exit, action: str | None, limit_seconds: float, *, strict: bool) -> JsonResponse:
-    if ended.timed_out:
-        return failed(action, "TIMEOUT", Message("no response within {limit_seconds:g} s", limit_seconds=limit_seconds))
-    if ended.overflowed:
-        return failed(action, INTERNAL, Message("more than {count} on stdout", count=as_size(len(ended.stdout))))
-    parsed = parse(ended.stdout)
+def _read(ended: Exit, action: str | None, *, strict: bool) -> JsonResponse:
+    fields = parse(ended.stdout)
     how = Message("exit code {code}", code=ended.code) if ended.code >= 0 else f"signal {-ended.code}"
-    if isinstance(parsed, str):
-        reason = parsed if ended.code == 0 else f"it ended with {how}, and {parsed}"
+    details: dict[str, Json] = {"exit_code": ended.code}
+    if isinstance(fields, str):
+        reason = fields if ended.code == 0 else f"it ended with {how}, and {fields}"
         said = quoted(ended.stderr)
-        return failed(action, INTERNAL, reason, {"exit_code": ended.code, **({"stderr": said} if said else {})})
-    response = _shaped(parsed, action, strict=strict)
-    if response.success and ended.code != 0:
-        message = f"it reported success and ended with {how}"
-        return failed(action, INTERNAL, message, {"exit_code": ended.code})
-    if not response.success:
-        return response
-    metadata = response.fields.get("metadata")  # with the time even where the skill does not count it
-    known = metadata if isinstance(metadata, Mapping) else {}
-    timed: dict[str, Json] = {"execution_time_ms": round(ended.seconds * 1000), **known}
-    return response._replace(fields={**response.fields, "metadata": timed})
+        return failed(action, INTERNAL, reason, details=details | ({"stderr": said} if said else {}))
+    wrong = what_is_wrong(fields)
+    if wrong and strict:
+        return failed(action, INTERNAL, Message("not a response of the protocol: {wrong}", wrong=wrong))
+    fields = _normalise(fields) if wrong else fields
+    if fields.get("action") is None:
+        fields = {**fields, "action": action}
+    if fields["success"] is True:
+        if ended.code != 0:
+            return failed(action, INTERNAL, f"it reported success and ended with {how}", details=details)
+        metadata = fields.get("metadata")  # with the time even where the skill does not count it
+        known = metadata if isinstance(metadata, Mapping) else {}
+        fields = {**fields, "metadata": {"execution_time_ms": round(ended.seconds * 1000), **known}}
+    return JsonResponse(fields, (wrong,) if wrong else ())
 
 
-def failed(action: str | None, code: str, message: str, details: Mapping[str, Json] | None = None) -> JsonResponse:
-    error: dict[str, Json] = {"code": code, "message": message}
-    if details:
-        error["details"] = details
-    return JsonResponse({"success": False, "action": action, "error": error})
-
-
-_SUPPORTED = "supported_actions"
-_CODES: Mapping[str, str] = {
-    "ParamMissing": "MISSING_PARAM",
-    "InvalidParam": "INVALID_PARAM",
-    "Timeout": "TIMEOUT",
-    "PermissionDenied": "PERMISSION_DENIED",
-    "NotGranted": "PERMISSION_DENIED",
-    "SkillNotFound": "DATA_NOT_FOUND",
-}
+def failed(action: str | None, code: str, message: str, **more: Json) -> JsonResponse:
+    return JsonResponse({"success": False, "action": action, "error": {"code": code, "message": message, **more}})
 
 
 def as_response(error: SkillError, action: str | None) -> JsonResponse:
     """Return one of our own errors as a response, with `supported_actions` as the skills themselves have it."""
-    details = {key: value for key, value in error.details.items() if key not in {"code", _SUPPORTED}}
-    code = error.details.get("code") or _CODES.get(error.type, INTERNAL)
-    told: dict[str, Json] = {"code": str(code), "message": error.msg, "details": {"type": error.type, **details}}
-    if _SUPPORTED in error.details:
-        told[_SUPPORTED] = error.details[_SUPPORTED]
-    return JsonResponse({"success": False, "action": action, "error": told})
+    details = {"type": error.type, **error.details}
+    code = details.pop("code", None) or _CODES.get(error.type, INTERNAL)
+    supported = {name: details.pop(name) for name in ("supported_actions",) if name in details}
+    return failed(action, str(code), error.msg, details=details, **supported)
 
 
 def parse(stdout: bytes) -> dict[str, Json] | str:
@@ -203,21 +178,6 @@ def parse(stdout: bytes) -> dict[str, Json] | str:
     return value if isinstance(value, dict) else Message("the response is not an object but {name}", name=name)
 
 
-def _shaped(fields: dict[str, Json], action: str | None, *, strict: bool) -> JsonResponse:
-    wrong = what_is_wrong(fields)
-    if wrong and strict:
-        return failed(action, INTERNAL, Message("not a response of the protocol: {wrong}", wrong=wrong))
-    notes: list[str] = [wrong] if wrong else []
-    if wrong:
-        fields = _as_response(fields)
-    if fields["success"] is False and not isinstance(fields.get("error"), Mapping):
-        error = fields.get("error") or fields.get("message") or Message("no message")
-        fields = {**fields, "error": {"code": INTERNAL, "message": str(error)}}
-    if fields.get("action") is None:
-        fields = {**fields, "action": action}
-    return JsonResponse(fields, tuple(notes))
-
-
 def what_is_wrong(fields: Mapping[str, Json]) -> str:
     if not isinstance(fields.get("success"), bool):
         return Message("`success` is missing") if "success" not in fields else Message("`success` is not true or false")
@@ -228,16 +188,14 @@ def what_is_wrong(fields: Mapping[str, Json]) -> str:
     return ""
 
 
-def _as_response(fields: Mapping[str, Json]) -> dict[str, Json]:
-    """The usual variants: flat keys, `{"error": "text"}`, `ok` or `status` for success."""
-    if isinstance(fields.get("success"), bool) and fields["success"] is False:
-        return dict(fields)
-    if fields.get("error") and not fields.get("success"):
-        return {**fields, "success": False}
-    told = fields.get("success", fields.get("ok", fields.get("status", True)))
+def _normalise(fields: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the response that a usual variant means: flat keys, `{"error": "text"}`, `ok` or `status` for success."""
+    told, error = fields.get("success", fields.get("ok", fields.get("status", True))), fields.get("error")
     success = told is True or (isinstance(told, str) and told.lower() in {"ok", "success", "true", "done"})
-    if not success:
-        return {**fields, "success": False}
+    if not success or (error and not fields.get("success")):
+        if not isinstance(error, Mapping):
+            error = {"code": INTERNAL, "message": str(error or fields.get("message") or Message("no message"))}
+        return {**fields, "success": False, "error": error}
     about = ("action", "message", "metadata")
     data = fields.get("data", {k: v for k, v in fields.items() if k not in {*about, "success", "ok", "status"}})
     return {"success": True, "data": data, **{key: fields[key] for key in about if key in fields}}

@@ -10,29 +10,36 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, cast
 
 from skillyard.catalog.bounds import Secret
 from skillyard.catalog.files import is_repository
 from skillyard.core.envelope import from_dict, has_icon, read_envelope
-from skillyard.core.errors import InvalidArgs, OutputTooLarge, PermissionDenied, RuntimeFailed, SkillError, Timeout
+from skillyard.core.errors import (
+    InvalidArgs,
+    InvalidParam,
+    OutputTooLarge,
+    ParamMissing,
+    PermissionDenied,
+    RuntimeFailed,
+    SkillError,
+    Timeout,
+)
 from skillyard.core.messages import Message
 from skillyard.core.result import Call, Outcome, Result, as_size, meaningful
 from skillyard.core.skill import Skill
 from skillyard.core.states import State
-from skillyard.core.values import Json, check_value
+from skillyard.core.values import NOTHING, Json, check_value
 from skillyard.runners.leftovers import BOX, Snapshot, snapshot_of, stamp_of
 from skillyard.sandbox.launch import Exit, Launch, Policy, Sandbox
 
 if TYPE_CHECKING:
     from skillyard.runners.probes import Probe, Trial
     from skillyard.runners.requirements import Packages
-
-_SCRIPT = "skillyard.runners.script"
-_NOTHING_PASSED: Mapping[str, str] = {}
 
 
 class Permit(NamedTuple):
@@ -60,7 +67,9 @@ class Prepared(NamedTuple):
     #: None if the standard library is enough.
     packages: "Packages | None" = None
     #: Granted variables and a role's secrets, by name: their values are never shown or kept.
-    passed: Mapping[str, str] = _NOTHING_PASSED
+    passed: Mapping[str, str] = {}
+    #: Modules of packages that the program may import later.
+    optional_modules: tuple[str, ...] = ()
 
     @property
     def program(self) -> Launch:
@@ -69,14 +78,12 @@ class Prepared(NamedTuple):
         return self.launch
 
 
-class Runner(Protocol):
-    """Run a prepared call. Never prints, never looks skills up, never touches the database."""
-
-    def __call__(self, prepared: Prepared, sandbox: Sandbox) -> Outcome: ...
+#: Runs a prepared call. Never prints, never looks skills up, never touches the database.
+Runner: TypeAlias = Callable[[Prepared, Sandbox], Outcome]
 
 
 class KindModule(Protocol):
-    """The functions of a kind's module."""
+    """The functions of a kind's module. The one for scripts has no `probe`: no skill is of that kind."""
 
     run: Runner
 
@@ -92,43 +99,38 @@ class KindModule(Protocol):
 
 def load_kind(skill: Skill, script: str = "") -> KindModule:
     """The module of the skill's kind, or the one for scripts that a skill of any kind ships."""
-    return cast("KindModule", import_module(_SCRIPT if script else skill.kind.module))
+    return cast("KindModule", import_module("skillyard.runners.script" if script else skill.kind.module))
 
 
 #: What every program may see of our environment; the rest is ours alone.
 _PASSED = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SKILL_DEBUG", "SKILLYARD_DEPTH")
 QUOTED_CHARACTERS = 200
-#: What a program ends with to say that it was called wrongly.
+#: What a program ends with to say that it was called wrongly, and how a usage text begins.
 USAGE_CODES = frozenset({2, 64})
-#: How a usage text begins, in the languages that programs here speak.
 USAGE_WORDS = ("usage", "用法")
+#: Files that an answer names.
+_MOST_OUTPUTS = 100
 #: Our own code, which JSON skills may read; of it only `skillyard.skill` stands on their path.
 PACKAGE = Path(__file__).parent.parent
-_FOR_SKILLS = PACKAGE / "for_skills"
 REPORTED = "reported"
 #: What only the runtime says of a run.
-FACTS = frozenset(
-    {
-        *("skill", "output_path", "outputs", "cached", "original_result", "changes"),
-        *("grant", "resume_command", "may_need", REPORTED),
-    }
-)
+FACTS = {"skill", "output_path", "outputs", "cached", "original_result", "changes"}
+FACTS |= {"grant", "resume_command", "may_need", REPORTED}
 #: How an error is told: in the details of one these would replace what we say.
 ERROR_FIELDS = frozenset({"type", "msg", "recoverable"})
+#: The code of a reported error that has none.
+INTERNAL = "INTERNAL_ERROR"
 _OURS_IN_ERRORS = ERROR_FIELDS | {"exit_code", "stderr", "usage"}
 #: The line of a traceback that names the exception, and lines that never say why.
 _EXCEPTION = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception|Exit|Interrupt|Warning|Expired|Timeout)\b(?!\()(?::|$)")
 _NO_REASON = re.compile(r"at [\w<]|Node\.js v|[\^~\-=*}{)(\]\[;,.\s]+$")
 #: Of our own error types, those that a program may state about itself.
-_THEIRS = frozenset(
-    {"ParamMissing", "InvalidParam", "InvalidArgs", "PermissionDenied", "RuntimeFailed", "RuntimeError"}
-)
+_THEIRS = {"ParamMissing", "InvalidParam", "InvalidArgs", "PermissionDenied", "RuntimeFailed", "RuntimeError"}
 #: Commands that allow something, in a summary where they would look like advice of ours.
 _COMMAND = re.compile(
     r"skillyard\s(?:.{0,80}\s)?(?:grant|trust|env|review|revoke|add|link|init|service|run|task|mcp)\b", re.IGNORECASE
 )
 _PLAIN_NAME = re.compile(r"[\w.-]{1,64}")
-_LONGEST_REASON = 200
 
 
 def base_environment() -> dict[str, str]:
@@ -140,14 +142,15 @@ def base_environment() -> dict[str, str]:
 
 def environment(call: Call) -> dict[str, str]:
     """Return the environment of a skill's program, with our helper module for the kinds that import it."""
-    helper = {"PYTHONPATH": str(_FOR_SKILLS)} if call.skill.kind.imports_helper else {}
+    helper = {"PYTHONPATH": str(PACKAGE / "for_skills")} if call.skill.kind.imports_helper else {}
     own = {"CLAUDE_SKILL_DIR": str(call.run_folder), "SKILLYARD_RUN": call.run_id}
     return {**base_environment(), **own, **helper}
 
 
-def in_repository(path: Path) -> bool:
-    """Whether a path is inside a repository's metadata, which is not part of the skill."""
-    return any(map(is_repository, path.parts))
+def is_of_skill(call: Call, name: str) -> bool:
+    """Whether a path, its links followed, is inside the skill's folder, and no metadata of a repository."""
+    is_inside = (call.files / name).resolve().is_relative_to(call.files.resolve())
+    return is_inside and not any(map(is_repository, Path(name).parts))
 
 
 def start(sandbox: Sandbox, launch: Launch) -> Exit:
@@ -169,37 +172,53 @@ def check_exit(call: Call, ended: Exit) -> None:
     if ended.timed_out:
         raise Timeout(call.asked_as, meaningful(ended.seconds), call.limit_seconds)
     if ended.overflowed:
-        limit = as_size(len(ended.stdout))
-        log = f"skillyard runs show {call.run_id}"
+        limit, log = as_size(len(ended.stdout)), f"skillyard runs show {call.run_id}"
         raise OutputTooLarge(Message("more than {count} on stdout", count=limit), limit=limit, log=log)
-    if ended.code != 0:
+    if ended.code not in call.success_exit_codes:
         raise failure(call, ended)
 
 
 def failure(call: Call, ended: Exit) -> SkillError:
-    """Return InvalidArgs if the program printed its usage, else RuntimeFailed; with all that the program said."""
-    details: dict[str, Json] = {"exit_code": ended.code, **_said(ended)}
+    """Return InvalidArgs for a usage text, else RuntimeFailed; with what was printed: a linter's findings count."""
+    code, stderr = ended.code, ended.stderr.decode("utf-8", "replace").strip()
+    fields, envelope = parse_printed(ended.stdout)
+    printed = {REPORTED: _as_reported(envelope)} if envelope else own_words(fields, _OURS_IN_ERRORS)
+    said: dict[str, Json] = {"stderr": stderr} if stderr else {}
+    log = f"skillyard runs show {call.run_id}"
+    if error := reported_error(fields, log, {"exit_code": code, **said}):
+        return error
+    details: dict[str, Json] = {"exit_code": code, **printed, **said}
     if usage := usage_of(ended):
         return InvalidArgs(usage.splitlines()[-1], details={"usage": usage, **details})
     reason = quoted(ended.stderr) or quoted(ended.stdout)
     if names_our_command(reason):
         reason = Message("the program says: {message}", message=reason)
     elif not reason:
-        code = ended.code
-        reason = (
-            Message("exit code {code}", code=code) if code >= 0 else Message("ended by signal {value}", value=-code)
-        )
-    return RuntimeFailed(reason, details=details, log=f"skillyard runs show {call.run_id}")
+        by_signal = Message("ended by signal {value}", value=-code)
+        reason = Message("exit code {code}", code=code) if code >= 0 else by_signal
+    return RuntimeFailed(reason, details=details, log=log)
 
 
-def _said(ended: Exit) -> dict[str, Json]:
-    """Return what a failed program printed: a linter's findings are its result."""
-    stderr = ended.stderr.decode("utf-8", "replace").strip()
-    fields, envelope = _parse_printed(ended.stdout)
-    printed = own_words(fields, _OURS_IN_ERRORS)
-    if envelope is not None:  # a result of its own making, beside ours
-        printed = {REPORTED: {"state": str(envelope.state), "summary": envelope.summary, "data": dict(fields)}}
-    return {**printed, **({"stderr": stderr} if stderr else {})}
+def reported_error(fields: Mapping[str, Json], log: str, more: Mapping[str, Json] = NOTHING) -> SkillError | None:
+    """Return the error that a printed `{"success": false, "error": …}` stands for; None for anything else."""
+    if fields.get("success") is not False or "error" not in fields:
+        return None
+    error = fields["error"]
+    words = error if isinstance(error, Mapping) else {"message": error}
+    code, message = str(words.get("code") or INTERNAL), str(words.get("message") or Message("no message"))
+    theirs = {key: value for key, value in words.items() if key not in {"code", "message"}}
+    details: dict[str, Json] = {"code": code, **own_words(theirs, ERROR_FIELDS), **more}
+    if names_our_command(message):  # advice that only we give, quoted as what it is
+        message = Message("the program says: {message}", message=message)
+    match code:
+        case "MISSING_PARAM":
+            return ParamMissing((), told=message, details=details)
+        case "INVALID_PARAM" | "UNKNOWN_ACTION":
+            return InvalidParam(message, details=details)
+        case "PERMISSION_DENIED":
+            return PermissionDenied(message, details=details)
+        case _:
+            return RuntimeFailed(message, details=details, log=log)
 
 
 def usage_of(ended: Exit) -> str:
@@ -218,70 +237,63 @@ def quoted(stderr: bytes) -> str:
 
 
 def snapshot(call: Call) -> Snapshot:
-    """Return the state of the outputs before the run: the files below mybox/, or the one that was named."""
-    return snapshot_of(_box(call)) if call.output.endswith("/") else _stamped(call.root.resolve() / call.output)
+    """Return the state of the outputs before or after the run: the files below mybox/, or the one that was named."""
+    root = call.root.resolve()
+    if call.output.endswith("/"):
+        return snapshot_of(root / BOX)
+    try:
+        status = (root / call.output).lstat()
+    except OSError:
+        return {}
+    return {str(root / call.output): stamp_of(status)} if stat.S_ISREG(status.st_mode) else {}
 
 
 def written(call: Call, before: Snapshot, ended: Exit) -> dict[str, Json]:
-    """Return the path and size of the file that the run wrote: the named one, else the only new one in mybox/."""
-    if not call.output.endswith("/"):
-        target = call.root.resolve() / call.output
-        after = _stamped(target)
-        return _told(target, call) if after and after != before else {}
-    after = snapshot_of(_box(call)) if ended.files is None else dict(ended.files)
-    fresh = [path for path, stamp in after.items() if before.get(path) != stamp]
-    return _told(Path(fresh[0]), call) if len(fresh) == 1 else {}
+    """Return path and size of the file that the run wrote: the named one, else the only new one in mybox/.
 
-
-def _box(call: Call) -> Path:
-    return call.root.resolve() / BOX
-
-
-def _stamped(path: Path) -> Snapshot:
-    """Return one regular file with its stamp; nothing if there is none."""
-    try:
-        status = path.lstat()
-    except OSError:
+    Of several new ones, those in its output folder stand in `outputs`: others may write elsewhere in mybox/ meanwhile.
+    """
+    root, is_folder = call.root.resolve(), call.output.endswith("/")
+    after = snapshot(call) if ended.files is None or not is_folder else dict(ended.files)
+    fresh = sorted(path for path, stamp in after.items() if before.get(path) != stamp)
+    if len(fresh) > 1:
+        fresh = [path for path in fresh if path.startswith(f"{root / call.output}/")]
+    sizes = {path.removeprefix(f"{root}/"): after[path][1] for path in fresh[:_MOST_OUTPUTS]}
+    shown = [path for path in sizes if path == path.encode("utf-8", "replace").decode()]
+    if not shown:
         return {}
-    return {str(path): stamp_of(status)} if stat.S_ISREG(status.st_mode) else {}
+    more: dict[str, Json] = {"outputs": [*shown]} if len(shown) > 1 else {}
+    return {"output_path": shown[0], "output_size": as_size(sizes[shown[0]]), **more}
 
 
-def _told(path: Path, call: Call) -> dict[str, Json]:
-    """Return the fields of a result for one file; none if its name is not UTF-8 or it is gone."""
-    root = call.root.resolve()
-    shown = path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
-    try:
-        shown.encode()
-        size = path.lstat().st_size
-    except (OSError, UnicodeEncodeError):
-        return {}
-    return {"output_path": shown, "output_size": as_size(size)}
+def as_printed(stdout: bytes, log: str = "", *, ours: bool = False) -> Outcome:
+    """Return the data, and an envelope's summary and state. `ours`: a program of our own knows facts of the runtime.
 
-
-class Printed(NamedTuple):
-    """The data, and the envelope's summary and state where the program printed one."""
-
-    data: dict[str, Json]
-    summary: str | None = None
-    state: State | None = None
-
-
-def as_printed(stdout: bytes, *, ours: bool = False) -> Printed:
-    """`ours`: it was printed by a program of our own, whose facts are the runtime's."""
-    fields, envelope = _parse_printed(stdout)
-    if ours:
-        return Printed(fields, envelope.summary, envelope.state) if envelope else Printed(fields)
-    data = own_words(fields)
+    Raise the error that a printed response reports.
+    """
+    fields, envelope = parse_printed(stdout)
     if envelope is None:
-        return Printed(data)
+        if error := reported_error(fields, log):
+            raise error
+        return Outcome(fields if ours else own_words(fields))
+    if ours:
+        return Outcome(fields, summary=envelope.summary, state=envelope.state)
     if not _may_state(envelope):
-        raise _reported(envelope)
+        msg = fields.get("msg")
+        told = " ".join((msg if isinstance(msg, str) else envelope.summary).split())[:QUOTED_CHARACTERS]
+        says = Message("the program says: {message}", message=told)
+        raise RuntimeFailed(says, details={REPORTED: _as_reported(envelope)})
+    data, summary = own_words(fields), summary_of(envelope.summary)
     if envelope.state is State.PENDING:  # the text of a question to a person
         data = own_words(data, frozenset({"prompts"}))
-    summary = summary_of(envelope.summary)
     if summary is None:
         data = own_words({**data, "summary": envelope.summary}, frozenset({"summary"}))
-    return Printed(data, summary, envelope.state)
+    return Outcome(data, summary=summary, state=envelope.state)
+
+
+def _as_reported(envelope: Result) -> dict[str, Json]:
+    """Return a result of a program's own making, to stand beside ours."""
+    return {"state": str(envelope.state), "summary": envelope.summary, "data": dict(envelope.data)}
 
 
 def own_words(fields: Mapping[str, Json], more: frozenset[str] = frozenset()) -> dict[str, Json]:
@@ -301,14 +313,17 @@ def names_our_command(text: str) -> bool:
 
 def summary_of(text: str | None) -> str | None:
     """A program's own summary; None where it reads like an error or an advice of ours."""
-    if not text or names_our_command(text) or _is_our_type(text.partition(":")[0]):
-        return None
-    return text
+    return None if not text or names_our_command(text) or _is_our_type(text.partition(":")[0]) else text
 
 
 def _is_our_type(text: str) -> bool:
-    """Whether a person would read it as one of our error types."""
-    return _as_seen(text).replace(" ", "").casefold() in {name.casefold() for name in _our_types()}
+    """Whether a person would read it as one of the error types that only the runtime may state."""
+    found, queue = set[str](), [SkillError]
+    while queue:
+        kind = queue.pop()
+        found.add(kind.type)
+        queue += kind.__subclasses__()
+    return _as_seen(text).replace(" ", "").casefold() in {name.casefold() for name in found - _THEIRS}
 
 
 def _as_seen(text: str) -> str:
@@ -323,75 +338,41 @@ def _as_seen(text: str) -> str:
 def _may_state(envelope: Result) -> bool:
     """Whether a program can know it: not that something is not granted, nor how an interrupt goes on."""
     data = envelope.data
-    match envelope.state:
-        case State.INTERRUPTED:
-            return False
-        case State.PENDING:
-            names = data.get("required")
-            return (
-                isinstance(names, list)
-                and bool(names)
-                and all(isinstance(name, str) and _PLAIN_NAME.fullmatch(name) for name in names)
-            )
-        case State.ERROR:
-            like_ours = _is_our_type(str(data.get("type"))) or names_our_command(str(data.get("msg")))
-            return not like_ours and summary_of(envelope.summary) is not None
-        case _:
-            return True
+    if envelope.state is State.PENDING:
+        names = data.get("required")
+        named = names if isinstance(names, list) else []
+        return bool(named) and all(isinstance(name, str) and _PLAIN_NAME.fullmatch(name) for name in named)
+    if envelope.state is State.ERROR:
+        like_ours = _is_our_type(str(data.get("type"))) or names_our_command(str(data.get("msg")))
+        return not like_ours and summary_of(envelope.summary) is not None
+    return envelope.state is not State.INTERRUPTED
 
 
-def _reported(envelope: Result) -> RuntimeFailed:
-    data = envelope.data
-    reason = data.get("msg") if isinstance(data.get("msg"), str) else envelope.summary
-    told = " ".join(str(reason).split())[:_LONGEST_REASON]
-    reported: dict[str, Json] = {"state": str(envelope.state), "summary": envelope.summary, "data": dict(data)}
-    return RuntimeFailed(Message("the program says: {message}", message=told), details={REPORTED: reported})
-
-
-def _our_types() -> frozenset[str]:
-    """Return the error types that only the runtime may state."""
-    found, queue = set[str](), [SkillError]
-    while queue:
-        kind = queue.pop()
-        found.add(kind.type)
-        queue += kind.__subclasses__()
-    return frozenset(found - _THEIRS)
-
-
-def _parse_printed(stdout: bytes) -> tuple[dict[str, Json], Result | None]:
+def parse_printed(stdout: bytes) -> tuple[dict[str, Json], Result | None]:
+    """Return the data, and the envelope where it is one: a JSON object, two lines of text, or else plain content."""
     text = stdout.decode("utf-8", "replace").replace("\r\n", "\n").strip("\n")
     if not text.strip():
         return {}, None
-    if (fields := _as_object(text)) is not None:
-        return _adopted(fields)
-    if not has_icon(text):
+    fields, envelope = _as_object(text), None
+    with suppress(ValueError):
+        if fields is None:
+            envelope = read_envelope(text) if has_icon(text) else None
+        elif {"agent", "state", "summary"} <= fields.keys():
+            envelope = from_dict(fields)
+    if envelope is not None:
+        return dict(envelope.data), envelope
+    if fields is None:
         return {"content": text}, None
-    try:
-        envelope = read_envelope(text)
-    except ValueError:
-        return {"content": text}, None
-    return dict(envelope.data), envelope
+    data = fields.get("data")
+    if fields.get("success") is True and isinstance(data, Mapping):
+        return {**{name: fields[name] for name in ("message", "metadata") if fields.get(name)}, **data}, None
+    return fields, None
 
 
 def _as_object(text: str) -> dict[str, Json] | None:
-    if not text.lstrip().startswith("{"):
-        return None
-    try:
-        fields = json.loads(text)
-        check_value(fields)
-    except (ValueError, RecursionError):
-        return None
-    return fields if isinstance(fields, dict) else None
-
-
-def _adopted(fields: dict[str, Json]) -> tuple[dict[str, Json], Result | None]:
-    if {"agent", "state", "summary"} <= fields.keys():
-        try:
-            envelope = from_dict(fields)
-        except ValueError:
-            return fields, None
-        return dict(envelope.data), envelope
-    data = fields.get("data")
-    if isinstance(fields.get("success"), bool) and isinstance(data, Mapping):
-        return dict(data), None
-    return fields, None
+    with suppress(ValueError, RecursionError):
+        if text.lstrip().startswith("{"):
+            fields: dict[str, Json] = json.loads(text)
+            check_value(fields)
+            return fields
+    return None

@@ -15,11 +15,16 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
+
+from skillyard.editor.change_set import leads_out
 
 #: The project's folder that every run may write.
 BOX = "mybox"
+#: By path: time of change, size, inode.
 Snapshot: TypeAlias = dict[str, tuple[int, int, int]]
+#: Links that lead out, with their targets, and files with the bits that were there before the run: a person's own.
+PriorState: TypeAlias = frozenset[tuple[str, str]]
 #: Files whose state before and after is compared; a folder with more is not compared at all.
 MOST_FILES = 10_000
 #: Of each kind, told in a result, and characters of each.
@@ -28,17 +33,10 @@ MOST_TOLD, _MOST_CHARACTERS = 20, 400
 _MOST_DEPTH = 64
 _SYSTEM = ("/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/", "/nix/store/")
 _SETUID = stat.S_ISUID | stat.S_ISGID
-_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-_PLACE = getattr(os, "O_PATH", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-_MOST_OPEN = 64
-_MOST_TRIES = 3
-
-
-class PriorState(NamedTuple):
-    """Links that lead out and files with the bits that were there before the run: a person's own."""
-
-    links: frozenset[tuple[str, str]] = frozenset()
-    files: frozenset[str] = frozenset()
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+#: macOS has none.
+_O_PATH: Final[int] = getattr(os, "O_PATH", 0)
+_MOST_OPEN, _MOST_TRIES = 64, 3
 
 
 class Leftovers(NamedTuple):
@@ -63,6 +61,18 @@ class WalkEntry(NamedTuple):
         """Only where it is needed: a run can nest folders so deep that the paths of all would fill the memory."""
         return "/".join((*self.folders, self.name))
 
+    @property
+    def is_link(self) -> bool:
+        return stat.S_ISLNK(self.status.st_mode)
+
+    @property
+    def is_output(self) -> bool:
+        return stat.S_ISREG(self.status.st_mode) and len(self.folders) <= _MOST_DEPTH
+
+    @property
+    def has_bits(self) -> bool:
+        return stat.S_ISREG(self.status.st_mode) and bool(self.status.st_mode & _SETUID)
+
 
 class MovedError(Exception):
     """A folder was moved by somebody else during the walk."""
@@ -73,10 +83,10 @@ def snapshot_of(folder: Path) -> Snapshot:
     found: Snapshot = {}
     with suppress(OSError, MovedError):
         for entry in _entries(folder):
-            if stat.S_ISREG(entry.status.st_mode) and len(entry.folders) <= _MOST_DEPTH:
+            if entry.is_output:
                 found[f"{folder}/{entry.path}"] = stamp_of(entry.status)
-                if len(found) > MOST_FILES:
-                    return {}
+            if len(found) > MOST_FILES:
+                return {}
     return found
 
 
@@ -84,35 +94,20 @@ def stamp_of(status: os.stat_result) -> tuple[int, int, int]:
     return (status.st_mtime_ns, status.st_size, status.st_ino)
 
 
-def find_known(folder: Path) -> PriorState:
-    """What in a person's own folder is not the run's doing."""
-    links: set[tuple[str, str]] = set()
-    files: set[str] = set()
-    with suppress(OSError, MovedError):
-        for entry in _entries(folder):
-            if stat.S_ISLNK(entry.status.st_mode):
-                links.add((entry.path, os.readlink(entry.name, dir_fd=entry.handle)))
-            elif _has_bits(entry.status):
-                files.add(entry.path)
-    return PriorState(frozenset(links), frozenset(files))
-
-
-def clean(folder: Path, shown_as: str, known: PriorState | None = None) -> Leftovers:
+def clean(folder: Path, shown_as: str, known: PriorState = frozenset()) -> Leftovers:
     """Remove the links that lead out of the folder and clear setuid bits. `known` are left alone."""
-    known = known or PriorState()
     links, cleared = _ToldPaths(shown_as), _ToldPaths(shown_as)
     files: Snapshot = {}
     for _ in range(_MOST_TRIES):
         files = {}
         try:
             for entry in _entries(folder):
-                if stat.S_ISLNK(entry.status.st_mode):
+                if entry.is_link:
                     if target := _without_link(entry, folder, known):
                         links.add(f"{entry.path} -> {target}")
-                elif _has_bits(entry.status) and entry.path not in known.files and _clear(entry):
+                elif entry.has_bits and (entry.path, "") not in known and _clear(entry):
                     cleared.add(entry.path)
-                is_file = stat.S_ISREG(entry.status.st_mode) and len(entry.folders) <= _MOST_DEPTH
-                if is_file and len(files) <= MOST_FILES:
+                if entry.is_output and len(files) <= MOST_FILES:
                     files[f"{folder}/{entry.path}"] = stamp_of(entry.status)
             break
         except MovedError:
@@ -122,47 +117,25 @@ def clean(folder: Path, shown_as: str, known: PriorState | None = None) -> Lefto
     return Leftovers(files if len(files) <= MOST_FILES else {}, links.paths(), cleared.paths())
 
 
-def _clean_file(file: Path, shown_as: str) -> tuple[str, ...]:
-    """Clear the setuid bits of one file that a run was given as its output."""
-    with suppress(OSError):
-        handle = os.open(file.parent, _FOLDER)
-        try:
-            entry = WalkEntry(handle, file.name, os.stat(file.name, dir_fd=handle, follow_symlinks=False))
-            if _has_bits(entry.status) and _clear(entry):
-                return (_as_text(shown_as),)
-        finally:
-            os.close(handle)
-    return ()
-
-
-def leads_out(depth: int, target: str, folder: Path) -> bool:
-    """Whether a link so many folders below this one leads out of it, for all that its text tells.
-
-    Upward steps stand first or not at all: after a name they start from wherever another link leads.
-    """
-    if target.startswith("/"):
-        return not f"{target}/".startswith(f"{folder}/") or ".." in target.split("/")
-    parts = [part for part in target.split("/") if part not in {"", "."}]
-    ups = next((count for count, part in enumerate(parts) if part != ".."), len(parts))
-    return ups > depth or ".." in parts[ups:]
-
-
 def _without_link(entry: WalkEntry, folder: Path, known: PriorState) -> str:
     """Remove the link if it leads out, and return its target; an empty text if it stays."""
     try:
         target = os.readlink(entry.name, dir_fd=entry.handle)
-        if not leads_out(len(entry.folders), target, folder) or _is_system(target):
-            return ""
-        if known.links and (entry.path, target) in known.links:
+        is_known = bool(known) and (entry.path, target) in known
+        if is_known or not leads_out(len(entry.folders), target, folder) or _is_system(target):
             return ""
         try:
             os.unlink(entry.name, dir_fd=entry.handle)
         except PermissionError:  # the run made the folder read-only around it
-            os.fchmod(entry.handle, stat.S_IMODE(os.fstat(entry.handle).st_mode) | stat.S_IRWXU)
+            _make_usable(entry.handle)
             os.unlink(entry.name, dir_fd=entry.handle)
     except OSError:
         return ""  # gone, or in somebody else's folder
     return target
+
+
+def _make_usable(folder: int) -> None:
+    os.fchmod(folder, stat.S_IMODE(os.fstat(folder).st_mode) | stat.S_IRWXU)
 
 
 def _is_system(target: str) -> bool:
@@ -176,27 +149,23 @@ def _is_system(target: str) -> bool:
         return False
 
 
-def _has_bits(status: os.stat_result) -> bool:
-    return stat.S_ISREG(status.st_mode) and bool(status.st_mode & _SETUID)
-
-
 def _clear(entry: WalkEntry) -> bool:
     mode = stat.S_IMODE(entry.status.st_mode) & ~_SETUID
     try:
-        if not hasattr(os, "O_PATH"):
+        if not _O_PATH:
             os.chmod(entry.name, mode, dir_fd=entry.handle, follow_symlinks=False)
-            return True
-        with _pinned(entry.handle, entry.name, entry.status) as place:
-            place.chmod(mode)
-            return True
+        else:
+            with _pinned(entry.handle, entry.name, entry.status) as place:
+                place.chmod(mode)
     except (OSError, NotImplementedError):
         return False  # somebody else's file, which the run could not have changed, or another one by now
+    return True
 
 
 @contextmanager
 def _pinned(parent: int, name: str, status: os.stat_result) -> Iterator[Path]:
     """A path to exactly the file or folder that was looked at. OSError if another one has its name now."""
-    handle = os.open(name, _PLACE, dir_fd=parent)
+    handle = os.open(name, _O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     try:
         if os.fstat(handle).st_ino != status.st_ino:
             raise FileNotFoundError(name)
@@ -209,23 +178,26 @@ class _Level:
     """A folder on the way from the top to where the walk is. Its descriptor may be closed and opened again."""
 
     def __init__(self, handle: int) -> None:
-        self.handle: int | None = handle
-        status = os.fstat(handle)
-        self.identity = (status.st_dev, status.st_ino)
+        self.handle, self.identity = handle, _identity(handle)
+        self.is_open = True
         self.folders: list[str] = []
 
     def close(self) -> None:
-        if self.handle is not None:
+        if self.is_open:
             os.close(self.handle)
-            self.handle = None
+            self.is_open = False
 
     def reopen(self, child: int) -> None:
         """Open the folder again through its child, so that no path is ever too long."""
-        if self.handle is None:
-            self.handle = os.open("..", _FOLDER, dir_fd=child)
-            status = os.fstat(self.handle)
-            if (status.st_dev, status.st_ino) != self.identity:
+        if not self.is_open:
+            self.handle, self.is_open = os.open("..", _FOLDER, dir_fd=child), True
+            if _identity(self.handle) != self.identity:
                 raise MovedError
+
+
+def _identity(handle: int) -> tuple[int, int]:
+    status = os.fstat(handle)
+    return status.st_dev, status.st_ino
 
 
 def _entries(top: Path) -> Iterator[WalkEntry]:
@@ -236,24 +208,20 @@ def _entries(top: Path) -> Iterator[WalkEntry]:
         yield from _scan(levels[0], names)
         while levels:
             here = levels[-1]
-            if here.handle is None:
-                raise MovedError
-            if not here.folders:
-                if len(levels) > 1:
-                    levels[-2].reopen(here.handle)
-                    names.pop()
-                here.close()
-                levels.pop()
+            if here.folders:
+                name = here.folders.pop()
+                handle = _open_inner(here.handle, name)
+                if handle is not None:
+                    levels.append(_Level(handle))
+                    names.append(name)
+                    if len(levels) > _MOST_OPEN:
+                        levels[-_MOST_OPEN].close()
+                    yield from _scan(levels[-1], names)
                 continue
-            name = here.folders.pop()
-            handle = _open_inner(here.handle, name)
-            if handle is None:
-                continue
-            levels.append(_Level(handle))
-            names.append(name)
-            if len(levels) > _MOST_OPEN:
-                levels[-_MOST_OPEN].close()
-            yield from _scan(levels[-1], names)
+            if names:
+                levels[-2].reopen(here.handle)
+                names.pop()
+            levels.pop().close()
     finally:
         for level in levels:
             level.close()
@@ -269,7 +237,7 @@ def _open_inner(parent: int, name: str) -> int | None:
         return None
     try:
         status = os.stat(name, dir_fd=parent, follow_symlinks=False)
-        if not stat.S_ISDIR(status.st_mode) or not hasattr(os, "O_PATH"):
+        if not stat.S_ISDIR(status.st_mode) or not _O_PATH:
             return None
         with _pinned(parent, name, status) as place:
             place.chmod(stat.S_IMODE(status.st_mode) | stat.S_IRWXU)
@@ -281,22 +249,20 @@ def _open_inner(parent: int, name: str) -> int | None:
 def _scan(level: _Level, names: list[str]) -> Iterator[WalkEntry]:
     """The entries of one folder; the folders among them are noted for later."""
     handle = level.handle
-    if handle is None:
-        return
     if not os.fstat(handle).st_mode & stat.S_IXUSR:
         with suppress(OSError):  # listed, but closed: without this no entry could be looked at
-            os.fchmod(handle, stat.S_IMODE(os.fstat(handle).st_mode) | stat.S_IRWXU)
+            _make_usable(handle)
     with os.scandir(handle) as found:
-        entries = list(found)
-    for entry in entries:
+        inside = [entry.name for entry in found]
+    for name in inside:
         try:
-            status = os.stat(entry.name, dir_fd=handle, follow_symlinks=False)
+            status = os.stat(name, dir_fd=handle, follow_symlinks=False)
         except OSError:
             continue
         if stat.S_ISDIR(status.st_mode):
-            level.folders.append(entry.name)
+            level.folders.append(name)
         else:
-            yield WalkEntry(handle, entry.name, status, names)
+            yield WalkEntry(handle, name, status, names)
 
 
 class _ToldPaths:
@@ -321,30 +287,48 @@ def _as_text(path: str) -> str:
     return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 1] + "…"
 
 
-class Cleanup(NamedTuple):
-    """All paths are resolved. mybox/ belongs to the runs; in other places what was there before stays."""
+class Cleanup:
+    """Cleans up after one run. mybox/ belongs to the runs; in other places what was there before stays."""
 
-    root: Path
-    elsewhere: tuple[Path, ...] = ()
+    def __init__(self, root: Path, write: Sequence[Path] = ()) -> None:
+        """`write`: the resolved paths that the run may write."""
+        self._root = root.resolve()
+        self._elsewhere = [path for path in write if not path.is_relative_to(self._root / BOX)]
+        self._known: dict[Path, PriorState] = {}
 
-    def before(self) -> dict[Path, PriorState]:
-        return {place: find_known(place) for place in self.elsewhere if place.is_dir()}
+    def before(self) -> None:
+        self._known = {place: _find_known(place) for place in self._elsewhere if place.is_dir()}
 
-    def after(self, looked: dict[Path, PriorState]) -> Leftovers:
-        box = clean(self.root / BOX, BOX)
-        links, cleared = [*box.removed_links], [*box.cleared_setuid]
-        for place in self.elsewhere:
-            shown = place.relative_to(self.root).as_posix() if place.is_relative_to(self.root) else str(place)
-            if place in looked:
-                more = clean(place, shown, looked[place])
-                links += more.removed_links
-                cleared += more.cleared_setuid
-            else:
-                cleared += _clean_file(place, shown)
-        return Leftovers(box.files, tuple(links), tuple(cleared))
+    def after(self) -> Leftovers:
+        box = clean(self._root / BOX, BOX)
+        for place in self._elsewhere:
+            shown = place.relative_to(self._root).as_posix() if place.is_relative_to(self._root) else str(place)
+            is_folder = place in self._known
+            more = clean(place, shown, self._known[place]) if is_folder else _clean_file(place, shown)
+            links, cleared = box.removed_links + more.removed_links, box.cleared_setuid + more.cleared_setuid
+            box = Leftovers(box.files, links, cleared)
+        return box
 
 
-def cleanup_of(root: Path, write: Sequence[Path]) -> Cleanup:
-    """For a run in this project that may write these places."""
-    real = root.resolve()
-    return Cleanup(real, tuple(path for path in write if not path.is_relative_to(real / BOX)))
+def _find_known(folder: Path) -> PriorState:
+    """Return what in a person's own folder is not the run's doing."""
+    known = set[tuple[str, str]]()
+    with suppress(OSError, MovedError):
+        for entry in _entries(folder):
+            if entry.is_link or entry.has_bits:
+                target = os.readlink(entry.name, dir_fd=entry.handle) if entry.is_link else ""
+                known.add((entry.path, target))
+    return frozenset(known)
+
+
+def _clean_file(file: Path, shown_as: str) -> Leftovers:
+    """Clear the setuid bits of one file that a run was given as its output."""
+    with suppress(OSError):
+        handle = os.open(file.parent, _FOLDER)
+        try:
+            entry = WalkEntry(handle, file.name, os.stat(file.name, dir_fd=handle, follow_symlinks=False))
+            if entry.has_bits and _clear(entry):
+                return Leftovers({}, (), (_as_text(shown_as),))
+        finally:
+            os.close(handle)
+    return Leftovers({})

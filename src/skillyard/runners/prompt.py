@@ -6,7 +6,7 @@ would run before it reads the text stays as it is.
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from skillyard.core.errors import MetadataMissing
@@ -36,16 +36,10 @@ def run(prepared: Prepared, sandbox: Sandbox) -> Outcome:
     del sandbox  # a prompt starts nothing
     call = prepared.call
     reading = _read(call)
-    data: dict[str, Json] = {
-        "skill": call.asked_as,
-        "type": "prompt",
-        "name": call.skill.name,
-        "description": call.skill.description,
-        "content": reading.text,
-        "executable": False,
-    }
+    about = {"skill": call.asked_as, "type": "prompt", "name": call.skill.name, "description": call.skill.description}
+    data: dict[str, Json] = {**about, "content": reading.text, "executable": False}
     if call.args:
-        data["rendered"] = render(reading.body, call.args, _names(call.skill.fields), str(call.skill.folder))
+        data["rendered"] = render(reading.body, call.args, call.skill)
     return Outcome(data=data, says=PROMPT_LOADED, words={"skill": call.asked_as})
 
 
@@ -63,10 +57,9 @@ def probe(skill: Skill, trial: "Trial") -> "Iterator[Probe]":
 def as_task(call: Call) -> str:
     """Return the text for an agent that is to follow the skill: the body with its arguments."""
     body = _read(call).body
-    folder = str(call.skill.folder)
-    if not call.args:
-        return body.replace("${CLAUDE_SKILL_DIR}", folder)
-    return render(body, call.args, _names(call.skill.fields), folder)
+    if call.args:
+        return render(body, call.args, call.skill)
+    return body.replace("${CLAUDE_SKILL_DIR}", str(call.skill.folder))
 
 
 def _read(call: Call) -> "Reading":
@@ -79,36 +72,26 @@ def _read(call: Call) -> "Reading":
     return reading
 
 
-def render(body: str, words: Sequence[str], names: Sequence[str], folder: str) -> str:
+def render(body: str, words: Sequence[str], skill: Skill) -> str:
     """Claude Code's rules: `$ARGUMENTS` is everything, `$0` the first word, `$name` the word in its place.
 
-    A place without a word stays as it is; a text without any place gets the arguments at its end.
+    The names are the frontmatter's `arguments`, in the order of the words. A place without a word stays as it is; a
+    text without any place gets the arguments at its end.
     """
+    names = skill.fields.get("arguments")
+    names = names.split() if isinstance(names, str) else names if isinstance(names, list) else []
     everything = shlex.join(words) if any(word.split() != [word] for word in words) else " ".join(words)
-    named = dict(zip(names, words, strict=False))
+    values = {**dict(zip(map(str, names), words, strict=False)), "ARGUMENTS": everything}
+    values |= {str(number): word for number, word in enumerate(words)}
     placed = False
 
     def fill(found: re.Match[str]) -> str:
         nonlocal placed
         if found["own"]:
-            return folder
-        if found["name"]:
-            value = named.get(found["name"])
-        elif found["all"]:
-            value = everything
-        else:
-            index = int(found["index"] or found["number"])
-            value = words[index] if index < len(words) else None
+            return str(skill.folder)
+        value = values.get(found["all"] or found["name"] or str(int(found["index"] or found["number"])))
         placed = placed or value is not None
         return found[0] if value is None else value
 
     rendered = _PLACE.sub(fill, body)
     return rendered if placed else f"{rendered.rstrip()}\n\nARGUMENTS: {everything}\n"
-
-
-def _names(fields: Mapping[str, Json]) -> list[str]:
-    """The frontmatter's `arguments`: names in the order of the words, as a list or with spaces between."""
-    declared = fields.get("arguments")
-    if isinstance(declared, str):
-        return declared.split()
-    return [str(name) for name in declared] if isinstance(declared, list) else []

@@ -8,7 +8,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,6 +25,16 @@ _SCRIPT_SECONDS = 300.0
 _OUTPUT_FOLDER = "mybox/output"
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#]+[^\s]*", re.IGNORECASE)
 _EMAIL = re.compile(r"[^@\s]+@[^@\s.]+(\.[^@\s.]+)+")
+#: What `validation` may name in SKILL.md.
+#: Each takes the text, and the project with what lies over it.
+_RULES: Mapping[str, Callable[[str, Sequence[Path]], bool]] = {
+    "not_empty": lambda text, _: bool(text.strip()),
+    "url_format": lambda text, _: bool(_URL.fullmatch(text)),
+    "email": lambda text, _: bool(_EMAIL.fullmatch(text)),
+    "file_exists": lambda text, layers: any(
+        (layer / os.path.relpath(layers[0] / text, layers[0])).exists() for layer in layers
+    ),
+}
 _BOOLS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 _TYPE_NAMES = {
     ParamType.INT: Message("a whole number"),
@@ -36,20 +46,23 @@ _TYPE_NAMES = {
 }
 
 
-def check(skill: Skill, request: Request, root: Path, run_id: str) -> Call:
-    """Return the call that the request stands for. Raise the first error that is found."""
+def check(skill: Skill, request: Request, root: Path, run_id: str, earlier: Path | None = None) -> Call:
+    """Return the call that the request stands for. Raise the first error that is found.
+
+    `earlier` is the layer with what the earlier steps of a flow changed in the project.
+    """
     action, words = _action(skill, request)
     takes_words = skill.kind.takes_words or bool(request.script)
     given = dict(request.params) if takes_words else {**bind(skill, words), **request.params}
-    known = {param.name for param in skill.params}
-    if not skill.command or f"{{{OUTPUT}}}" in skill.command:
-        known.add(OUTPUT)
-    unknown = [name for name in given if name not in known]
-    if unknown and skill.kind.takes_only_declared:
-        raise _unknown(skill, unknown[0])
+    if skill.kind.takes_only_declared:
+        has_output = not skill.command or f"{{{OUTPUT}}}" in skill.command
+        known = {*(param.name for param in skill.params), *([OUTPUT] if has_output else [])}
+        unknown = next((name for name in given if name not in known), None)
+        if unknown is not None:
+            raise _unknown(skill, unknown)
     output = _output(skill, given.pop(OUTPUT, None), root)
     paths = _CallerPaths(request.typed_in, root)
-    params = {} if request.script else paths.relocate_params(skill, _complete(skill, given, root), given)
+    params = {} if request.script else paths.relocate_params(skill, _complete(skill, given, root, earlier), given)
     args = words if takes_words else ()
     if request.script:
         args = tuple(paths.relocate(word) or word for word in args)
@@ -71,6 +84,7 @@ def check(skill: Skill, request: Request, root: Path, run_id: str) -> Call:
         led_out=tuple(named.path for named in paths.found if named.led_out),
         stdin=request.stdin,
         strict=request.strict,
+        success_exit_codes=request.success_exit_codes or skill.success_exit_codes,
     )
 
 
@@ -118,7 +132,7 @@ def _action(skill: Skill, request: Request) -> tuple[str | None, tuple[str, ...]
     return action, words
 
 
-def _complete(skill: Skill, given: Mapping[str, Json], root: Path) -> dict[str, Json]:
+def _complete(skill: Skill, given: Mapping[str, Json], root: Path, earlier: Path | None) -> dict[str, Json]:
     """Return the params typed, validated and with defaults. ParamMissing names all that are missing at once."""
     missing = [p for p in skill.params if p.required and p.default is None and given.get(p.name) is None]
     if missing and not skill.kind.takes_words:
@@ -130,7 +144,10 @@ def _complete(skill: Skill, given: Mapping[str, Json], root: Path) -> dict[str, 
         value = given.get(param.name, param.default)
         if value is not None:
             values[param.name] = as_typed(param, value)
-            _validate(param, str(values[param.name]), root)
+            text, is_valid = str(values[param.name]), _RULES.get(param.validation)
+            if is_valid and not is_valid(text, [root, earlier] if earlier else [root]):
+                names = {"name": param.name, "rule": param.validation}
+                raise InvalidParam(Message("'{name}' fails {rule}: {text!r}", text=text, **names))
     declared = {param.name for param in skill.params}
     for name, value in given.items():
         if name not in declared:
@@ -195,7 +212,7 @@ class _CallerPaths:
 
 def bind(skill: Skill, words: Sequence[str]) -> dict[str, Json]:
     """Return the values by the names of their params, as text. `--input-file` names `input_file` too."""
-    known = {_plain(param.name): param for param in skill.params}
+    known = {param.name.replace("-", "_"): param for param in skill.params}
     takes_any = skill.kind.takes_any_param
     bound: dict[str, Json] = {}
     rest = list(words)
@@ -207,7 +224,7 @@ def bind(skill: Skill, words: Sequence[str]) -> dict[str, Json]:
             only_values = True
             continue
         key, equals, value = (word[2:] if is_option else word).partition("=")
-        param = known.get(_plain(key))
+        param = known.get(key.replace("-", "_"))
         name = param.name if param else key
         is_named = param is not None or key == OUTPUT
         if is_option:
@@ -239,10 +256,6 @@ def _next_value(skill: Skill, key: str, param: Param | None, rest: list[str]) ->
 
 def _unknown(skill: Skill, key: str) -> InvalidParam:
     return InvalidParam(Message("unknown param '{key}'", key=key), details={"known": [p.name for p in skill.params]})
-
-
-def _plain(name: str) -> str:
-    return name.replace("-", "_")
 
 
 def as_scalar(text: str) -> Json:
@@ -279,19 +292,3 @@ def as_typed(param: Param, value: Json) -> Json:
         wanted = Message("one of {enum}", enum=", ".join(param.choices)) if param.choices else _TYPE_NAMES[param.type]
         raise InvalidParam(Message("'{name}' takes {wanted}, not {value!r}", name=name, wanted=wanted, value=value))
     return typed
-
-
-def _validate(param: Param, text: str, root: Path) -> None:
-    """Raise InvalidParam if the value breaks the rule that SKILL.md names for the param."""
-    rule, valid = param.validation, True
-    match rule:
-        case "not_empty":
-            valid = bool(text.strip())
-        case "url_format":
-            valid = bool(_URL.fullmatch(text))
-        case "email":
-            valid = bool(_EMAIL.fullmatch(text))
-        case "file_exists":
-            valid = (root / text).exists()
-    if not valid:
-        raise InvalidParam(Message("'{name}' fails {rule}: {text!r}", name=param.name, rule=rule, text=text))

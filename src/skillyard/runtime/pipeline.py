@@ -4,9 +4,9 @@
 The only place where errors become results. Bugs still raise."""
 
 import os
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,16 +17,17 @@ from skillyard.catalog.files import (
     is_utf8,
     make_below,
     make_file,
-    open_resolved,
     remove_if_empty,
 )
 from skillyard.catalog.roots import SKILL_FILE
-from skillyard.core.capability import PACKAGES
+from skillyard.core.capability import PACKAGES, READ
 from skillyard.core.errors import (
     InvalidArgs,
+    InvalidRequirements,
     MetadataMissing,
     NotGranted,
     ParamMissing,
+    PythonMissing,
     RuntimeFailed,
     SkillError,
     SkillNotFound,
@@ -36,36 +37,44 @@ from skillyard.core.result import Call, Clock, Outcome, Request, Result, error_r
 from skillyard.core.skill import Kind, Skill
 from skillyard.core.values import Json
 from skillyard.runners.kind import Permit, Prepared, Runner, load_kind
-from skillyard.runners.leftovers import BOX, cleanup_of
-from skillyard.runners.requirements import Requirements, find_packages
+from skillyard.runners.leftovers import BOX, Cleanup
+from skillyard.runners.requirements import Requirements, describe_needs, find_packages
+from skillyard.runtime.changes import open_layers, settle
 from skillyard.runtime.check import check, check_text_of
-from skillyard.runtime.record import OnProgress, RecordedSandbox, Recorder, RunRecord, as_run
+from skillyard.runtime.record import OnProgress, Recorder, RunRecord, as_run
 from skillyard.sandbox.launch import Sandbox, can_mount
+from skillyard.store.changes import ChangeSets
 from skillyard.store.grants import Grants
-from skillyard.trust.grant_rules import not_granted, spoken
-from skillyard.trust.run_policy import Approved, approve, permit
+from skillyard.trust.run_policy import Approved, Surroundings, approve, env_command, not_granted, noted_names, permit
 
 if TYPE_CHECKING:
-    from skillyard.sandbox.cancel_token import CancelToken
+    from skillyard.core.cancel_token import CancelToken
 
 
-def plan(call: Call, granted: frozenset[str], own_home: Path) -> Prepared:
+def plan(call: Call, granted: frozenset[str], around: Surroundings) -> Prepared:
     """Return what a run would start and may touch."""
     # The skill as if it lay where its files are read.
     skill = call.skill._replace(path=call.files / call.skill.path.name)
-    packages = find_packages(skill, call.script, granted, own_home)
+    with advise_to_leave_out(call.known_as or call.asked_as, call.script):
+        packages, imports = find_packages(skill, call.script, granted, around.own_home, call.skill.folder)
     launch = load_kind(call.skill, call.script).plan(call)
     if launch is None:
         return Prepared(call)
+    if any(imports):
+        launch = imports.applied(launch, call.run_folder)
     if packages:
         launch = packages.in_environment(launch)
-    found = permit(call, launch.argv[0], granted, own_home, packages.readable if packages else None)
-    return Prepared(call, launch, found, packages)
+    readable = packages.readable if packages else None
+    found = permit(call, launch.argv[0], granted, around, readable)
+    if packages and packages.mounts and call.copy_is_mounted:  # a grant has a copy, and this sandbox can mount
+        policy = found.policy._replace(mounts=(*found.policy.mounts, *packages.mounts))
+        found = found._replace(policy=policy)
+    return Prepared(call, launch, found, packages, optional_modules=imports.optional)
 
 
-def prepare(call: Call, granted: frozenset[str], own_home: Path, *, sandboxed: bool = True) -> Prepared:
+def prepare(call: Call, granted: frozenset[str], around: Surroundings, *, sandboxed: bool = True) -> Prepared:
     """Return the plan ready to run. Raise NotGranted or SecretMissing if something it needs is missing."""
-    prepared = plan(call, granted, own_home)
+    prepared = plan(call, granted, around)
     if prepared.launch is None:
         return prepared
     found = prepared.permit
@@ -77,23 +86,35 @@ def prepare(call: Call, granted: frozenset[str], own_home: Path, *, sandboxed: b
     if found.secrets:
         from skillyard.runtime.role_secrets import read_secrets  # noqa: PLC0415  (only roles have any)
 
-        passed |= read_secrets(found.secrets, own_home, os.environ)
-    policy = found.policy if sandboxed else None
+        passed |= read_secrets(found.secrets, around.own_home, os.environ)
+    policy = found.policy._replace(home_names=noted_names(found.policy, around.user_home)) if sandboxed else None
     launch = prepared.launch._replace(env={**prepared.launch.env, **passed}, policy=policy)
     return prepared._replace(launch=launch, passed=passed)
 
 
 def packages_not_granted(asked_as: str, script: str, needs: tuple[Requirements, ...], more: str = "") -> NotGranted:
     """Return the error with the packages and the command that shows them, asks and builds."""
-    packages = sorted({package for each in needs for package in each.packages})
-    told = ", ".join(packages or sorted({each.told for each in needs}))
-    target = f"{spoken(asked_as)}:{script}" if script else spoken(asked_as)
     details: dict[str, Json] = {
         "capability": PACKAGES,
-        "packages": list(packages),
+        "packages": sorted({package for each in needs for package in each.packages}),
+        "imported": sorted({package for each in needs for package in each.imported}),
         "requires_python": sorted({each.python for each in needs if each.python}),
     }
-    return NotGranted(Message("packages {told}", told=told), f"skillyard env {target}{more}", details=details)
+    told, command = Message("packages {told}", told=describe_needs(needs)), env_command(asked_as, script)
+    return NotGranted(told, f"{command}{more}", details=details)
+
+
+@contextmanager
+def advise_to_leave_out(asked_as: str, script: str) -> Iterator[None]:
+    """Add to an error about one requirement how to go on without it."""
+    try:
+        yield
+    except (InvalidRequirements, PythonMissing) as error:
+        if line := "python" if isinstance(error, PythonMissing) else error.details.get("line"):
+            command = f"{env_command(asked_as, script)} {shlex.quote(f'--without={line}')}"
+            error.details = {**error.details, "grant": command}
+            error.extra_hint = Message("the person can go on without it: {command}", command=command)
+        raise
 
 
 def as_plan(prepared: Prepared, *, sandboxed: bool) -> dict[str, Json]:
@@ -143,15 +164,14 @@ def open_workspace(root: Path, prepared: Prepared) -> Iterator[None]:
 
 def make_box(root: Path) -> None:
     """Make the folders that every run may write. PermissionDenied if one of them is a link."""
-    real_root = root.resolve()
     for folder in ("output", "workspace", "temp"):
-        make_below(real_root, real_root / BOX / folder)
+        make_below(root.resolve(), root.resolve() / BOX / folder)
 
 
 def make_folders(found: Permit) -> None:
     """Make the folders that the sandbox opens or covers. They are not removed: another run may be using them."""
-    for path in found.folders:
-        os.close(open_resolved(path, create=True))
+    for path in found.folders:  # resolved before: a link on the way came later, and is refused
+        make_below(Path(path.anchor), path)
 
 
 class Runtime(NamedTuple):
@@ -164,7 +184,10 @@ class Runtime(NamedTuple):
     root: Path
     own_home: Path
     new_id: Callable[[], str]
-    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    changes: ChangeSets
+    user_home: Path | None = None
+    #: Whether a run sees the project it runs in; else only what is named.
+    reads_project: bool = True
 
     def run(self, request: Request, on_progress: OnProgress = None, stop: "CancelToken | None" = None) -> Result:
         """Run one skill. Expected failures come back as results; bugs still raise. `stop` ends it from elsewhere."""
@@ -187,10 +210,10 @@ class Runtime(NamedTuple):
 
     def plan(self, request: Request) -> Result:
         """Return what a run would do, down to the last argument; nothing is started."""
-        clock = Clock(self.now())
+        clock = Clock()
         try:
             call, granted = self._check(request)
-            prepared = plan(call, granted, self.own_home)
+            prepared = plan(call, granted, self._around(granted))
         except SkillError as error:
             return as_result(error, request, clock.meta(request.agent))
         data = {"skill": call.asked_as, **as_plan(prepared, sandboxed=request.sandboxed)}
@@ -208,47 +231,48 @@ class Runtime(NamedTuple):
             return self.catalog.resolve_in(request.role, request.name.removeprefix(f"{request.role}/"))
         return self.catalog.resolve(request.name)
 
-    def approved(self, request: Request) -> Approved:
-        """Return the skill with what a person granted to its present bytes."""
-        skill = self.resolve(request)
-        if not skill.kind.starts_program and not request.script:
-            return Approved(skill)
-        return approve(skill, self.grants, self.own_home)
-
     def _run(
-        self,
-        request: Request,
-        respond: Runner | None = None,
-        on_progress: OnProgress = None,
-        stop: "CancelToken | None" = None,
+        self, request: Request, respond: Runner | None, on_progress: OnProgress, stop: "CancelToken | None" = None
     ) -> tuple[Result, SkillError | None]:
         """Return the result and the error that it reports. `respond` replaces the runner of a JSON skill."""
-        clock, facts = Clock(self.now()), dict[str, Json]()
+        clock, facts = Clock(), dict[str, Json]()
         try:
             call, granted = self._check(request)
-            kind = call.skill.kind
-            if respond and kind is not Kind.JSON:
+            if respond and (kind := call.skill.kind) is not Kind.JSON:
                 told = Message("{name} is a {kind} skill and speaks no JSON", name=request.name, kind=kind)
                 raise InvalidArgs(told)
-            prepared = prepare(call, granted, self.own_home, sandboxed=request.sandboxed)
+            prepared = prepare(call, granted, self._around(granted), sandboxed=request.sandboxed)
             runner = respond or load_kind(call.skill, call.script).run
-            cleanup = cleanup_of(self.root, prepared.permit.policy.write)
-            with open_workspace(self.root, prepared):
+            cleanup = Cleanup(self.root, prepared.permit.policy.write)
+            layered = open_layers(self.changes, prepared, self.root.resolve(), granted)
+            with open_workspace(self.root, prepared), layered as (prepared, layers):
                 facts["run"] = call.run_id
                 with self.recorder.recording(as_run(request, prepared, clock.moment)) as record:
-                    secrets = tuple(prepared.passed.values())
-                    sandbox = RecordedSandbox(self.sandbox, record, cleanup, on_progress, stop, secrets)
+                    sandbox = record.wrap(self.sandbox, cleanup, on_progress, stop, *prepared.passed.values())
                     result, error = _run_recorded(request, prepared, runner, sandbox, record, clock)
+                    if layers:
+                        try:
+                            result = settle(result, layers, self.changes, granted, record.exit, apply=request.apply)
+                        except SkillError as refused:
+                            error = refused
+                            result = as_result(error, request, clock.meta(request.agent, record.facts))
                     record.settle(result)
         except SkillError as error:
             return as_result(error, request, clock.meta(request.agent, facts)), error
         return result, error
 
+    def _around(self, granted: frozenset[str]) -> Surroundings:
+        opens = any(capability.startswith(f"{READ}:") for capability in granted)
+        return Surroundings(self.own_home, self.user_home, opens and can_mount(self.sandbox), self.reads_project)
+
     def _check(self, request: Request) -> tuple[Call, frozenset[str]]:
         """Return the checked call and its grants. Without a sandbox grants have no effect."""
         check_text_of(request)
-        approved = self.approved(request)
-        call = check(approved.skill, request, self.root, self.new_id())
+        skill = self.resolve(request)
+        starts_program = skill.kind.starts_program or request.script
+        # What a person granted to the present bytes of the skill.
+        approved = approve(skill, self.grants, self.own_home) if starts_program else Approved(skill)
+        call = check(approved.skill, request, self.root, self.new_id(), self.changes.below)
         if approved.copy is not None and request.sandboxed:
             call = call._replace(copy=approved.copy.files, copy_is_mounted=can_mount(self.sandbox))
         return call, approved.granted
@@ -258,13 +282,20 @@ def _run_recorded(
     request: Request, prepared: Prepared, runner: Runner, sandbox: Sandbox, record: RunRecord, clock: Clock
 ) -> tuple[Result, SkillError | None]:
     """Run it and return the result, with the error if there was one."""
+    error: SkillError | None = None
     try:
         outcome = record.masked(runner(prepared, sandbox))
-    except SkillError as error:
-        if isinstance(error, RuntimeFailed):
-            from skillyard.runtime.grant_hints import advise  # noqa: PLC0415  (most runs work)
+    except SkillError as failed:
+        error = failed
+    if ended := record.exit:
+        missed = ended.looked_for or ended.home_files or ended.read_only or ended.tried_network
+        if missed or isinstance(error, RuntimeFailed):
+            from skillyard.runtime.grant_hints import advise, note  # noqa: PLC0415  (most runs miss nothing)
 
-            advise(error, prepared, record.stderr, record.refused)
+            record.notes = tuple(text.render(request.lang) for text in note(ended, prepared.call))
+            if isinstance(error, RuntimeFailed):
+                advise(error, prepared, ended)
+    if error:
         return as_result(error, request, clock.meta(request.agent, record.facts)), error
     return outcome.as_result(request.agent, request.lang, clock.seconds, clock.moment, **record.facts), None
 
@@ -276,14 +307,13 @@ def find_folder(name: str, where: Path) -> Skill | None:
     place = where / expand_home(name)
     if not is_folder(place):
         raise SkillNotFound(name)
-    folder = Path(os.path.realpath(place))
-    if not is_utf8(folder):
-        raise MetadataMissing(Message("{folder!r} is not UTF-8: rename the folder", folder=str(folder)))
-    return read_folder(folder)
+    return read_folder(Path(os.path.realpath(place)))
 
 
 def read_folder(folder: Path) -> Skill:
     """Return the skill in a folder. Without SKILL.md it is a prompt skill whose scripts can be run."""
+    if not is_utf8(folder):
+        raise MetadataMissing(Message("{folder!r} is not UTF-8: rename the folder", folder=str(folder)))
     file = folder / SKILL_FILE
     if not file.is_file():
         return Skill(name=folder.name, path=file, kind=Kind.PROMPT)

@@ -1,14 +1,10 @@
-"""Keeps what a run did: the row from before it starts, the log while it runs, the result when it ended.
-
-`RecordedSandbox` is the sandbox of one run: everything that its program does is noted down, and the places that it
-could write are cleaned up.
-"""
+"""Keeps what a run did: the row from before it starts, the log while it runs, the result when it ended."""
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from skillyard.core.errors import Stopped
 from skillyard.core.messages import Message
@@ -16,12 +12,13 @@ from skillyard.core.result import Outcome, Request, Result
 from skillyard.core.secrets import Redactor
 from skillyard.core.values import Json
 from skillyard.runners.kind import Prepared, start
-from skillyard.runners.leftovers import Cleanup, Leftovers
+from skillyard.runners.leftovers import Cleanup
 from skillyard.sandbox.launch import Exit, Launch, Sandbox
+from skillyard.store.changes import ChangeSets
 from skillyard.store.runs import RUNNING, Log, Logs, Run, Runs
 
 if TYPE_CHECKING:
-    from skillyard.sandbox.cancel_token import CancelToken
+    from skillyard.core.cancel_token import CancelToken
 
 #: Called with each piece of stderr as it comes.
 OnProgress: TypeAlias = Callable[[bytes], None] | None
@@ -31,23 +28,27 @@ _LONGEST_LINE = 65_536
 _KEPT_BYTES = 4096
 
 
-class Recorder:
-    def __init__(self, runs: Runs, logs: Logs, keep: int = 1000, keep_days: float = 30) -> None:
-        self._runs, self._logs = runs, logs
-        self._keep, self._keep_days = keep, keep_days
+class Recorder(NamedTuple):
+    runs: Runs
+    logs: Logs
+    keep: int = 1000
+    keep_days: float = 30
+    changes: ChangeSets | None = None
 
     @contextmanager
     def recording(self, run: Run) -> Iterator["RunRecord"]:
         """Open the row and the log of one run. Whatever happens inside, the row is finished."""
-        with self._logs.open(run.id) as log:
-            self._runs.put(run)
-            record = RunRecord(self._runs, run, log)
+        with self.logs.open(run.id) as log:
+            self.runs.put(run)
+            record = RunRecord(self.runs, run, log)
             try:
                 yield record
             finally:
                 record.close()
-        for run_id in self._runs.forget_before(run.started - self._keep_days * _DAY, self._keep):
-            self._logs.remove(run_id)
+        for run_id in self.runs.forget_before(run.started - self.keep_days * _DAY, self.keep):
+            self.logs.remove(run_id)
+            if self.changes:
+                self.changes.forget(run_id)
 
 
 class RunRecord:
@@ -57,26 +58,47 @@ class RunRecord:
         self._runs, self._run, self._log = runs, run, log
         self._started = time.monotonic()
         self._result: Result | None = None
+        #: The second for what the caller gets, which may hold what only looks like a key.
         self._redactor, self._secrets = Redactor(), Redactor(keys=False)
         self._line = b""
-        self.sandbox: str | None = None
-        self._not_covered: tuple[str, ...] = ()
-        #: For `meta`: links that were removed after the run, and files whose setuid bits were cleared.
-        self.cleaned: dict[str, Json] = {}
-        #: The capabilities of hosts that the run was refused.
-        self.refused: tuple[str, ...] = ()
-        self.stderr = ""
+        #: Links that were removed after the run, and files whose setuid bits were cleared.
+        self._cleaned: dict[str, tuple[str, ...]] = {}
+        #: None until the program ended.
+        self.exit: Exit | None = None
+        #: What the run missed because of us, in sentences.
+        self.notes: tuple[str, ...] = ()
 
-    def starting(self, launch: Launch, secrets: tuple[str, ...]) -> None:
-        """Note what is started."""
+    def wrap(
+        self, sandbox: Sandbox, cleanup: Cleanup, on_progress: OnProgress, stop: "CancelToken | None", *secrets: str
+    ) -> Sandbox:
+        """Return the sandbox of this run, which records, cleans up, and masks every secret that the program prints."""
         self._redactor, self._secrets = Redactor(secrets), Redactor(secrets, keys=False)
-        self._tell(
-            argv=list(launch.argv),
-            cwd=str(launch.cwd),
-            env=sorted(launch.env),
-            limit_seconds=launch.limit_seconds,
-            output_bytes=launch.output_bytes,
-        )
+
+        def show(piece: bytes) -> None:
+            if on_progress and piece:
+                on_progress(piece)
+
+        def run(launch: Launch) -> Exit:
+            if stop and stop.cancelled:
+                raise Stopped(Message("it was stopped before it started"))
+            limits: dict[str, Json] = {"limit_seconds": launch.limit_seconds, "output_bytes": launch.output_bytes}
+            self._tell(argv=list(launch.argv), cwd=str(launch.cwd), env=sorted(launch.env), **limits)
+            cleanup.before()
+            launch = launch._replace(on_stderr=lambda piece: show(self.hear(piece)), cancel=stop)
+            try:
+                self.exit = self._masked_exit(start(sandbox, launch))
+            finally:
+                left = cleanup.after()
+                cleaned = {"removed_links": left.removed_links, "cleared_setuid": left.cleared_setuid}
+                self._cleaned = {name: paths for name, paths in cleaned.items() if paths}
+                self._tell(**self._cleaned)
+            show(self._secrets.blob(self._line) if self._secrets.knows else b"")
+            self._ended(self.exit)
+            if stop and stop.cancelled:
+                raise Stopped(Message("it was stopped, with everything that it had started"))
+            return self.exit._replace(files=left.files)
+
+        return run
 
     def hear(self, piece: bytes) -> bytes:
         """Log a piece of stderr and return what of it may be shown. Whole lines only, so no secret is cut in two."""
@@ -87,14 +109,16 @@ class RunRecord:
             cut = len(masked) - self._secrets.longest_bytes
             lines, self._line = [*lines, masked[:cut]], masked[cut:]
         for line in lines:
-            self._log.write(self._redacted(line) + b"\n")
+            self._write(line)
         return b"".join(self._secrets.blob(line) + b"\n" for line in lines) if self._secrets.knows else piece
 
-    def rest(self) -> bytes:
-        """Return the unfinished last line, masked, if it was not shown yet."""
-        return self._secrets.blob(self._line) if self._secrets.knows else b""
+    def _write(self, line: bytes) -> None:
+        self._log.write(self._redactor.text(line.decode("utf-8", "replace")).encode() + b"\n")
 
-    def clean(self, ended: Exit) -> Exit:
+    def _tell(self, **facts: Json) -> None:
+        self._run = self._run._replace(launch={**self._run.launch, **self._redactor.mapping(facts)})
+
+    def _masked_exit(self, ended: Exit) -> Exit:
         """Return the exit with every secret masked, before anything is cut, quoted or parsed."""
         if not self._secrets.knows:
             return ended
@@ -106,24 +130,7 @@ class RunRecord:
             stderr=self._secrets.blob(ended.stderr),
         )
 
-    @property
-    def facts(self) -> dict[str, Json]:
-        """What `meta` says about the run: its id, its sandbox, and what was cleaned up."""
-        not_covered = {"not_covered": list(self._not_covered)} if self._not_covered else {}
-        refused = {"refused": list(self.refused)} if self.refused else {}
-        return {"run": self._run.id, "sandbox": self.sandbox, **not_covered, **self.cleaned, **refused}
-
-    def left(self, left: Leftovers) -> None:
-        """Note what the run left behind and was cleaned up."""
-        cleaned = {"removed_links": list(left.removed_links), "cleared_setuid": list(left.cleared_setuid)}
-        self.cleaned = {name: paths for name, paths in cleaned.items() if paths}
-        self._tell(**self.cleaned)
-
-    def ended(self, ended: Exit) -> None:
-        self.sandbox = ended.sandbox
-        self._not_covered = tuple(dict.fromkeys((*self._not_covered, *ended.missing)))
-        self.refused = tuple(dict.fromkeys((*self.refused, *ended.refused)))
-        self.stderr = ended.stderr.decode("utf-8", "replace")
+    def _ended(self, ended: Exit) -> None:
         self._tell(
             exit=ended.code,
             seconds=round(ended.seconds, 4),
@@ -135,23 +142,20 @@ class RunRecord:
             hit=ended.hit,
             **({"refused": list(ended.refused)} if ended.refused else {}),
         )
-        if ended.overflowed:
-            self._keep_ends(ended)
+        if ended.overflowed:  # the log keeps the start and the end
+            head, tail = ended.stdout[:_KEPT_BYTES], ended.stdout_tail[-_KEPT_BYTES:]
+            left_out = b"[... %d bytes left out ...]" % (ended.stdout_bytes - len(head) - len(tail))
+            for part in (self._line, b"stdout starts:", head, left_out, tail):
+                self._write(part)
+            self._line = b""
 
-    def _tell(self, **facts: Json) -> None:
-        self._run = self._run._replace(launch={**self._run.launch, **self._redactor.mapping(facts)})
-
-    def _keep_ends(self, ended: Exit) -> None:
-        """Log the start and the end of an output that was too large."""
-        head, tail = ended.stdout[:_KEPT_BYTES], ended.stdout_tail[-_KEPT_BYTES:]
-        left_out = ended.stdout_bytes - len(head) - len(tail)
-        self._log.write(self._redacted(self._line) + b"\n")
-        self._line = b""
-        for part in (b"stdout starts:", head, b"[... %d bytes left out ...]" % left_out, tail):
-            self._log.write(self._redacted(part) + b"\n")
-
-    def _redacted(self, line: bytes) -> bytes:
-        return self._redactor.text(line.decode("utf-8", "replace")).encode()
+    @property
+    def facts(self) -> dict[str, Json]:
+        """What `meta` says about the run: its id, its sandbox, and what was cleaned up."""
+        not_covered, refused = (self.exit.missing, self.exit.refused) if self.exit else ((), ())
+        lists = {"not_covered": not_covered, **self._cleaned, "refused": refused, "sandbox_notes": self.notes}
+        told = {name: list(dict.fromkeys(texts)) for name, texts in lists.items() if texts}
+        return {"run": self._run.id, "sandbox": self.exit.sandbox if self.exit else None, **told}
 
     def masked(self, outcome: Outcome) -> Outcome:
         """Return the outcome with the values that were passed to the program masked."""
@@ -163,54 +167,11 @@ class RunRecord:
 
     def close(self) -> None:
         """Finish the row. Without a result there was a bug or an interrupt, and the row says so."""
-        self._log.write(self._redacted(self._line))
+        self._log.write(self._redactor.text(self._line.decode("utf-8", "replace")).encode())
         state = str(self._result.state) if self._result else "error"
         told = self._result.as_dict() if self._result else {"state": "error", "summary": "interrupted"}
-        result = self._redactor.mapping(told)
         seconds = time.monotonic() - self._started
-        self._runs.finish(self._run._replace(state=state, seconds=seconds, result=result))
-
-
-class RecordedSandbox:
-    """The sandbox of one run. A secret that its program prints is masked here: whoever reads on never had it."""
-
-    def __init__(
-        self,
-        sandbox: Sandbox,
-        record: RunRecord,
-        cleanup: Cleanup,
-        on_progress: OnProgress = None,
-        stop: "CancelToken | None" = None,
-        secrets: tuple[str, ...] = (),
-    ) -> None:
-        self._sandbox, self._record, self._cleanup = sandbox, record, cleanup
-        self._on_progress, self._stop, self._secrets = on_progress, stop, secrets
-
-    def __call__(self, launch: Launch) -> Exit:
-        launch = launch._replace(on_stderr=self._hear, cancel=self._stop)
-        self._raise_if_stopped(Message("it was stopped before it started"))
-        self._record.starting(launch, self._secrets)
-        before = self._cleanup.before()
-        try:
-            ended = self._record.clean(start(self._sandbox, launch))
-        finally:
-            left = self._cleanup.after(before)
-            self._record.left(left)
-        self._show(self._record.rest())
-        self._record.ended(ended)
-        self._raise_if_stopped(Message("it was stopped, with everything that it had started"))
-        return ended._replace(files=left.files)
-
-    def _hear(self, piece: bytes) -> None:
-        self._show(self._record.hear(piece))
-
-    def _show(self, shown: bytes) -> None:
-        if self._on_progress and shown:
-            self._on_progress(shown)
-
-    def _raise_if_stopped(self, reason: str) -> None:
-        if self._stop and self._stop.cancelled:
-            raise Stopped(reason)
+        self._runs.finish(self._run._replace(state=state, seconds=seconds, result=self._redactor.mapping(told)))
 
 
 def as_run(request: Request, prepared: Prepared, moment: datetime) -> Run:

@@ -5,7 +5,6 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 from skillyard.catalog.catalog import Catalog
 from skillyard.catalog.files import exists, expand_home, is_folder
@@ -17,12 +16,11 @@ from skillyard.core.result import Call, Request
 from skillyard.core.skill import Skill
 from skillyard.core.values import Json
 from skillyard.runners.kind import load_kind, start
-from skillyard.runners.probes import SAMPLE, Probe, text_probes
+from skillyard.runners.probes import SAMPLE, Probe, Trial, text_probes
 from skillyard.runtime.check import check
-from skillyard.runtime.pipeline import find_folder, make_box, make_folders
+from skillyard.runtime.pipeline import make_box, make_folders, read_folder
 from skillyard.sandbox.launch import Exit, Launch, Sandbox
-from skillyard.trust.grant_rules import not_granted
-from skillyard.trust.run_policy import permit
+from skillyard.trust.run_policy import Surroundings, not_granted, permit
 
 _SAMPLE_TEXT = "name,value\nexample,1\n示例,2\n"
 _RUN_ID = "check"
@@ -41,51 +39,36 @@ def find_target(target: str, catalog: Catalog, where: Path) -> Skill:
     folder = path.parent if path.name == SKILL_FILE else path
     if not (folder / SKILL_FILE).is_file():
         raise MetadataMissing(Message("{folder}: no {skill_file} in it", folder=folder, skill_file=SKILL_FILE))
-    skill = find_folder(str(folder.resolve()), where)
-    assert skill is not None  # noqa: S101  (an absolute path is always one)
-    return skill
+    return read_folder(folder.resolve())
 
 
-def probe(skill: Skill, trial: "TrialProject") -> Iterator[Probe]:
+def probe(skill: Skill, trial: Trial) -> Iterator[Probe]:
     """Yield the result of each probe as it ends."""
     if not skill.role:  # a role's skills are declared in its agent.yaml, without a text of their own
         yield from text_probes(skill)
     yield from load_kind(skill).probe(skill, trial)
 
 
-class TrialProject(NamedTuple):
-    """A temporary project for probes: checks, permits and starts as a run does, but records nothing."""
+@contextmanager
+def open_trial(sandbox: Sandbox, own_home: Path, limit_seconds: float) -> Iterator[Trial]:
+    """Open a temporary project for probes, which checks, permits and starts as a run does, but records nothing."""
 
-    sandbox: Sandbox
-    root: Path
-    own_home: Path
-    limit_seconds: float
+    def check_params(skill: Skill, params: Mapping[str, Json], action: str | None = None) -> Call:
+        request = Request(name=skill.name, params=params, action=action, timeout_seconds=limit_seconds)
+        return check(skill, request, root, _RUN_ID)
 
-    def check(self, skill: Skill, params: Mapping[str, Json], action: str | None = None) -> Call:
-        limit = self.limit_seconds
-        request = Request(name=skill.name, params=params, action=action, timeout_seconds=limit)
-        return check(skill, request, self.root, _RUN_ID)
-
-    def start(self, call: Call, launch: Launch) -> Exit:
+    def start_ungranted(call: Call, launch: Launch) -> Exit:
         """Start a program under the policy of a skill without grants, whatever was granted to it elsewhere."""
-        found = permit(call, launch.argv[0], frozenset(), self.own_home)
+        found = permit(call, launch.argv[0], frozenset(), Surroundings(own_home))
         # A role's secrets are not given here, so they are not asked for either.
         if missing := tuple(each for each in found.missing if not each.startswith(f"{SECRET}:")):
             raise not_granted(call, missing)
         make_folders(found)
-        return start(self.sandbox, launch._replace(policy=found.policy))
+        return start(sandbox, launch._replace(policy=found.policy))
 
-    def strays(self) -> list[str]:
-        """Return the files that were written outside mybox/."""
-        found = (path.relative_to(self.root) for path in self.root.rglob("*") if not path.is_dir())
-        return sorted(str(path) for path in found if path.parts[0] not in {"mybox", SAMPLE})
-
-
-@contextmanager
-def open_trial(sandbox: Sandbox, own_home: Path, limit_seconds: float) -> Iterator[TrialProject]:
     place = _PLACE if os.access(_PLACE, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="skillyard-check-", dir=place) as folder:
         root = Path(folder).resolve()
         make_box(root)
         (root / SAMPLE).write_text(_SAMPLE_TEXT, "utf-8")
-        yield TrialProject(sandbox, root, own_home, limit_seconds)
+        yield Trial(root, limit_seconds, check_params, start_ungranted)

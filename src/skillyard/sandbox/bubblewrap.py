@@ -6,10 +6,9 @@ Not covered: Landlock on top; a symlink swapped between our look at a path and b
 
 import errno
 import os
-from pathlib import Path
 
-from skillyard.sandbox.launch import Policy, refuse_special
-from skillyard.sandbox.namespaces import PRIVATE, Bind, named, pinned_inside, system_layout
+from skillyard.sandbox.launch import PRIVATE, Policy, refuse_special
+from skillyard.sandbox.namespaces import named, pinned_inside, system_layout
 
 _PLACES = ("/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap")
 _TRIAL_SECONDS = 5
@@ -30,16 +29,12 @@ def find() -> tuple[str, str]:
     return (program, "") if tried.returncode == 0 else ("", tried.stderr.decode(errors="replace").strip())
 
 
-def arguments(policy: Policy, cwd: str, seccomp: int) -> tuple[str, ...]:
-    """Return the options for `--args`: the program could read them on bubblewrap's command line.
-
-    `seccomp` is the descriptor of a file with the filter.
-    """
-    words = ["--unshare-all", "--die-with-parent", "--new-session", "--hostname", "localhost"]
-    words += ["--cap-drop", "ALL"]
+def arguments(policy: Policy, cwd: str, seccomp_file: int) -> tuple[str, ...]:
+    """Return the options for `--args`: the program could read them on bubblewrap's command line."""
+    words = ["--unshare-all", "--die-with-parent", "--new-session", "--hostname", "localhost", "--cap-drop", "ALL"]
     words += ["--share-net"] if policy.network else []
     words += ["--unshare-user", "--uid", "65534", "--gid", "65534"] if os.getuid() == 0 else []
-    words += ["--seccomp", str(seccomp), "--proc", "/proc", "--dev", "/dev"]
+    words += ["--seccomp", str(seccomp_file), "--proc", "/proc", "--dev", "/dev"]
     for place in (PRIVATE, "/tmp"):
         words += ["--size", str(policy.temp_bytes), "--tmpfs", place]
     for name in ("home", "tmp"):
@@ -58,18 +53,14 @@ def arguments(policy: Policy, cwd: str, seccomp: int) -> tuple[str, ...]:
             words += ["--tmpfs", bind.path, *_children(source, bind.path, inner)]
             pinned.append(bind.path)
         else:
-            words += [_option(bind), source, bind.path]
+            words += ["--bind" if bind.writable else "--ro-bind" if bind.source else "--ro-bind-try", source, bind.path]
     for path in policy.hide:
-        shown = os.path.lexists(path) and any(path.is_relative_to(bind.path) for bind in binds)
-        words += _cover(path) if shown else ()
+        if os.path.lexists(path) and any(path.is_relative_to(bind.path) for bind in binds):
+            words += ("--tmpfs", str(path)) if path.is_dir() else ("--ro-bind-try", "/dev/null", str(path))
     words += ["--dir", cwd, *(word for path in pinned for word in ("--remount-ro", path))]
     # As root outside, the files under /proc/sys are ours to write: read-only is what stops that.
     words += ["--remount-ro", "/proc", "--remount-ro", "/", "--chdir", cwd]
     return tuple(words)
-
-
-def _option(bind: Bind) -> str:
-    return "--bind" if bind.writable else "--ro-bind" if bind.source else "--ro-bind-try"
 
 
 def _children(source: str, target: str, pinned: tuple[str, ...]) -> list[str]:
@@ -87,7 +78,3 @@ def _children(source: str, target: str, pinned: tuple[str, ...]) -> list[str]:
         elif entry.is_dir(follow_symlinks=False) or entry.is_file(follow_symlinks=False):
             words += ["--ro-bind-try", entry.path, child]
     return words
-
-
-def _cover(path: Path) -> tuple[str, ...]:
-    return ("--tmpfs", str(path)) if path.is_dir() else ("--ro-bind-try", "/dev/null", str(path))

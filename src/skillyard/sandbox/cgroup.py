@@ -7,7 +7,7 @@ Not covered: machines where no cgroup is writable; there `layers` reports that `
 import contextlib
 import os
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from skillyard.sandbox.launch import Policy
 from skillyard.sandbox.layers import Hierarchies
@@ -53,14 +53,11 @@ def _find_unified(point: str, own: str) -> tuple[str, list[str]]:
 
 def _can_hold(folder: str) -> bool:
     trial = f"{folder}/{_PREFIX}{os.getpid()}-probe"
-    if not os.access(f"{folder}/cgroup.procs", os.W_OK):
-        return False
-    try:
+    with contextlib.suppress(OSError):
         os.mkdir(trial)
         os.rmdir(trial)
-    except OSError:
-        return False
-    return True
+        return os.access(f"{folder}/cgroup.procs", os.W_OK)
+    return False
 
 
 def sweep(hierarchies: Hierarchies) -> None:
@@ -74,10 +71,13 @@ def sweep(hierarchies: Hierarchies) -> None:
 
 
 class Cgroup:
-    """The cgroup of one run. Made empty; `limit` it and `add` a process before that starts anything."""
+    """The cgroup of one run, made empty: `limit` it and `add` a process before that starts anything.
+
+    Without a hierarchy there is none, and it limits nothing. Its name says which process will remove it, so that others
+    can if that one is killed.
+    """
 
     def __init__(self, hierarchies: Hierarchies) -> None:
-        """Its name says which process will remove it, so that others can if that one is killed."""
         name = f"{_PREFIX}{os.getpid()}-{os.urandom(8).hex()}"
         self._folders = {folder: f"{folder.rstrip('/')}/{name}" for folder in hierarchies.folders}
         self._memory = self._folders.get(hierarchies.memory, "")
@@ -88,29 +88,23 @@ class Cgroup:
         #: Open files to (limit, counter): after `namespaces.finish` the folder is not visible any more.
         self._counters: dict[int, tuple[str, str]] = {}
         events = "memory.events" if self._memory == self._unified else "memory.oom_control"
-        for path, limit, counter in (
-            (f"{self._memory}/{events}", "memory", "oom_kill"),
-            (f"{self._pids}/pids.events", "processes", "max"),
+        for folder, file, limit, counter in (
+            (self._memory, events, "memory", "oom_kill"),
+            (self._pids, "pids.events", "processes", "max"),
         ):
             with contextlib.suppress(OSError):
-                self._counters[os.open(path, os.O_RDONLY | os.O_CLOEXEC)] = (limit, counter)
-
-    @classmethod
-    def make(cls, hierarchies: Hierarchies) -> Self | None:
-        """Make one, if there is a place for it."""
-        return cls(hierarchies) if hierarchies.folders else None
+                if folder:
+                    self._counters[os.open(f"{folder}/{file}", os.O_RDONLY | os.O_CLOEXEC)] = (limit, counter)
 
     def limit(self, policy: Policy) -> None:
-        settings: dict[str, int] = {}
-        if self._memory and self._memory == self._unified:
-            settings = {"memory.max": policy.memory_bytes, "memory.swap.max": 0}
-        elif self._memory:
+        settings = {"memory.max": policy.memory_bytes, "memory.swap.max": 0}
+        if self._memory != self._unified:
             settings = dict.fromkeys(("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"), policy.memory_bytes)
-        settings = {f"{self._memory}/{name}": value for name, value in settings.items()}
+        settings = {f"{self._memory}/{name}": value for name, value in settings.items() if self._memory}
         if self._pids:
             settings[f"{self._pids}/pids.max"] = policy.processes + 1  # the first process of the namespace
         for path, value in settings.items():
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(FileNotFoundError):  # there is no such limit here
                 write_file(path, str(value))
 
     def add(self, pid: int) -> None:
@@ -119,6 +113,8 @@ class Cgroup:
 
     def kill(self) -> bool:
         """Kill all processes in it. Return False if this kernel cannot."""
+        if not self._unified:
+            return False
         try:
             write_file(f"{self._unified}/cgroup.kill", "1")
         except OSError:
@@ -133,14 +129,14 @@ class Cgroup:
                 return limit
         return ""
 
-    def close(self) -> None:
-        """Close the counters."""
+    def close_counters(self) -> None:
         for file in self._counters:
             os.close(file)
         self._counters = {}
 
-    def remove(self) -> None:
-        self.close()
+    def close(self) -> None:
+        """Remove it."""
+        self.close_counters()
         for folder in self._folders.values():
             with contextlib.suppress(OSError):  # a process that the kernel has not let go of yet keeps it
                 os.rmdir(folder)

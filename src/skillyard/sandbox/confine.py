@@ -1,7 +1,6 @@
 """Applies the layers and limits to a process: the one piece of code that does, whoever starts the program and however.
 
-Call it only in a freshly forked process with a single thread. Afterwards that process is inside, for good,
-and execs the program, or runs Python that it has loaded already.
+Call it only in a freshly forked process with a single thread, which is inside afterwards, for good.
 
 Landlock covers: reading, running, writing, making, removing, renaming and (ABI 3) truncating files; TCP (ABI 4);
 device ioctls (ABI 5); signals and abstract sockets to the outside (ABI 6); tracing the outside (always). It does not
@@ -21,22 +20,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from skillyard.sandbox import namespaces, seccomp
-from skillyard.sandbox.launch import DEVICES, Policy, is_inside, outside, refuse_special, system_paths
-from skillyard.sandbox.layers import ABI_SCOPES, ANY_NAMESPACES, OWN_NAMESPACES, Layers, Level
-from skillyard.sandbox.syscalls import (
-    AT_FDCWD,
-    MACHINE,
-    PR_SET_NO_NEW_PRIVS,
-    RESOLVE_NO_SYMLINKS,
-    buffer,
-    call,
-    drop_capabilities,
-    open_path,
-    prctl,
-)
-
-#: Since Linux 5.14 processes are counted for each user namespace, before it for the person as a whole.
-_COUNTED_BY_NAMESPACE: Final = (5, 14)
+from skillyard.sandbox.launch import DEVICES, PRIVATE, Policy, is_hidden, is_inside, refuse_special, system_paths
+from skillyard.sandbox.layers import ABI_SCOPES, Layers, Level
+from skillyard.sandbox.syscalls import AT_FDCWD, MACHINE, buffer, call, closing_fd, drop_capabilities, open_path, prctl
 
 
 def warm_up() -> None:
@@ -47,40 +33,33 @@ def warm_up() -> None:
         seccomp.as_bytes(seccomp.assemble(MACHINE, allowed, shared=not own))
 
 
-def restrict(level: Level, policy: Policy, layers: Layers, temp: str, *, sealed: bool = False) -> None:
+def restrict(policy: Policy, layers: Layers, temp: str, *, sealed: bool = False) -> None:
     """Apply limits, capabilities, Landlock, seccomp, in this order. At every level but bubblewrap's.
 
     `temp` is the private folder outside, where there are no namespaces. `sealed` is what `namespaces.finish` returned.
     """
-    own_namespaces = level in OWN_NAMESPACES
+    own_namespaces = layers.own_namespaces
     limit(policy, own_namespaces=own_namespaces)
-    if level is Level.NONE:
+    if layers.level is Level.NONE:
         return
-    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    prctl("NO_NEW_PRIVS", 1)
     drop_capabilities()
     if layers.landlock:
         rules = rules_inside(policy) if own_namespaces else rules_outside(policy, temp)
         _restrict_paths(layers.landlock, rules, network=policy.network or own_namespaces)
-    allowed = sockets(policy, level, layers, sealed=sealed)
-    seccomp.load(seccomp.assemble(MACHINE, allowed, shared=not own_namespaces))
+    seccomp.load(seccomp.assemble(MACHINE, sockets(policy, layers, sealed=sealed), shared=not own_namespaces))
 
 
-def sockets(policy: Policy, level: Level, layers: Layers, *, sealed: bool) -> seccomp.Sockets:
+def sockets(policy: Policy, layers: Layers, *, sealed: bool) -> seccomp.Sockets:
     """Which sockets a run may open.
 
     Internet sockets: with the grant, or in a net namespace of its own, where there is nothing but its own loopback.
     Unix sockets: only where no path and no abstract name leads to a socket of somebody else. That needs a mount
     namespace whose read mounts are `sealed` (see `namespaces`), and either a net namespace or Landlock's scopes.
     """
-    apart = level in ANY_NAMESPACES
-    scoped = level is Level.FULL and layers.landlock >= ABI_SCOPES
-    return seccomp.Sockets(
-        internet=policy.network or apart,
-        unix=apart and sealed and (scoped or not policy.network),
-    )
-
-
-# -- Landlock
+    apart = layers.can_mount
+    scoped = layers.level is Level.FULL and layers.landlock >= ABI_SCOPES
+    return seccomp.Sockets(internet=policy.network or apart, unix=apart and sealed and (scoped or not policy.network))
 
 
 Access = IntFlag(
@@ -99,8 +78,7 @@ _ON_A_FILE: Final = Access.EXECUTE | Access.WRITE_FILE | Access.READ_FILE | Acce
 class PathRule(NamedTuple):
     path: str
     access: Access
-    #: A path that others may have changed is never followed through a symlink.
-    literal: bool = False
+    literal: bool = False  # a path that others may have changed is never followed through a symlink
 
 
 def landlock_version() -> int:
@@ -123,8 +101,9 @@ def handled(abi: int) -> Access:
 def rules_inside(policy: Policy) -> tuple[PathRule, ...]:
     """In the new root everything that exists may be read."""
     changed = (policy.copy_on_write.folder,) if policy.copy_on_write else ()
-    write = [PathRule(str(path), _WRITE, literal=True) for path in outside((*policy.write, *changed), policy.hide)]
-    own = [PathRule(path, _WRITE) for path in (namespaces.PRIVATE, "/tmp", "/dev/shm")]
+    written = (str(path) for path in (*policy.write, *changed))
+    write = [PathRule(path, _WRITE, literal=True) for path in written if not is_hidden(path, policy.hide)]
+    own = [PathRule(path, _WRITE) for path in (PRIVATE, "/tmp", "/dev/shm")]
     return (PathRule("/", _READ), PathRule("/dev", _DEVICE), *own, *write)
 
 
@@ -145,7 +124,7 @@ def rules_outside(policy: Policy, temp: str) -> tuple[PathRule, ...]:
 
 def without(path: Path, hidden: tuple[Path, ...]) -> tuple[Path, ...]:
     """`path`, or if something below it is hidden, what else is in there now: a Landlock rule can only allow."""
-    if not outside((path,), hidden):
+    if is_hidden(str(path), hidden):
         return ()
     if not any(is_inside(str(secret), str(path)) for secret in hidden):
         return (path,)
@@ -159,44 +138,36 @@ def _restrict_paths(abi: int, rules: Iterable[PathRule], *, network: bool) -> No
     tcp, scopes = 0b11 if abi >= 4 and not network else 0, 0b11
     words = (rights, tcp, scopes)[: 3 if abi >= ABI_SCOPES else 2 if abi >= 4 else 1]
     ruleset = call("landlock_create_ruleset", buffer(f"={len(words)}Q", *words), 8 * len(words), 0)
-    try:
+    with closing_fd(ruleset):
         for rule in rules:
             _add(ruleset, rule, rights)
         call("landlock_restrict_self", ruleset, 0)
-    finally:
-        os.close(ruleset)
 
 
 def _add(ruleset: int, rule: PathRule, rights: Access) -> None:
     try:
-        place = open_path(AT_FDCWD, rule.path, RESOLVE_NO_SYMLINKS if rule.literal else 0)
+        place = open_path(AT_FDCWD, rule.path, literal=rule.literal)
     except FileNotFoundError:
         if rule.literal and rule.access & Access.MAKE_REG:
             raise
         return  # what is not there cannot be read either
-    try:
+    with closing_fd(place):
         mode = os.stat(place).st_mode
         is_folder = stat.S_ISDIR(mode)
         if rule.literal and not is_folder and not stat.S_ISREG(mode):
             return  # a socket, FIFO or device beside something hidden
         access = rule.access & rights & (rights if is_folder else _ON_A_FILE)
         call("landlock_add_rule", ruleset, 1, buffer("=Qi", access, place), 0)
-    finally:
-        os.close(place)
 
 
-# -- limits
-
-
-def kernel_version(release: str) -> tuple[int, int]:
+def kernel_version(release: str) -> tuple[int, ...]:
     """`6.1.0-13-amd64` as (6, 1)."""
-    found = re.match(r"(\d+)\.(\d+)", release)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    return tuple(map(int, re.findall(r"\d+", release)[:2]))
 
 
 def counts_by_namespace() -> bool:
-    """Whether this kernel counts processes for each user namespace."""
-    return kernel_version(os.uname().release) >= _COUNTED_BY_NAMESPACE
+    """Whether this kernel counts processes for each user namespace: before Linux 5.14 for the person as a whole."""
+    return kernel_version(os.uname().release) >= (5, 14)
 
 
 def limit(policy: Policy, *, own_namespaces: bool) -> None:

@@ -9,8 +9,7 @@ import socket
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-#: Without a port a host is granted for HTTP and HTTPS.
-DEFAULT_PORTS: Final = (80, 443)
+DEFAULT_PORTS: Final = (80, 443)  # without a port a host is granted for HTTP and HTTPS
 _LABEL: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?", re.ASCII)
 #: What inet_aton would take for the end of an IPv4 address.
 _NUMBER: Final = re.compile(r"0x[0-9a-f]*|[0-9]+", re.ASCII)
@@ -26,10 +25,8 @@ class HostRule(NamedTuple):
     """One granted host, in canonical form."""
 
     host: str
-    #: None is the default ports.
-    port: int | None = None
-    #: Every name below `host`, and not `host` itself.
-    below: bool = False
+    port: int | None = None  # None is the default ports
+    below: bool = False  # every name below `host`, and not `host` itself
 
     def allows(self, host: str, port: int) -> bool:
         """`host` is canonical."""
@@ -129,10 +126,7 @@ _OWN: Final = ("localhost", "127.0.0.1", "[::1]")
 
 
 def proxy_variables(hosts: Iterable[str], port: int) -> dict[str, str]:
-    """The variables by which programs find the proxy.
-
-    The private loopback is reached directly, unless the host's own was granted.
-    """
+    """The variables by which programs find the proxy, which is not for their own loopback unless ours was granted."""
     granted = {parse_rule(host).host for host in hosts}
     direct = ",".join(name.strip("[]") for name in _OWN if name not in granted)
     address = f"http://127.0.0.1:{port}"

@@ -1,11 +1,10 @@
 """What our processes exchange: a request to start a program, its report, the streams of a run, and how they travel.
 
-A request goes to the starter and on to a supervisor as an `FdMessage`: one byte for its kind, and open files. A report
-comes back on the control socket of the run: one JSON document with its length before it.
+A request goes to the starter and on to a supervisor as an `FdMessage`; a report comes back on the control socket of the
+run as one line of JSON. The three pipes of a run are fed and drained together by the thread that waits for it.
 
-The three pipes of a run are fed and drained together by the thread that waits for it. Covered: a program that does not
-read, or writes without end, or leaves a pipe open, blocks nobody and fills no memory; the wait ends with the
-supervisor's report and not with the pipes; bytes stay bytes."""
+Covered: a program that does not read, or writes without end, or leaves a pipe open, blocks nobody and fills no memory;
+the wait ends with the supervisor's report and not with the pipes; bytes stay bytes."""
 
 import array
 import contextlib
@@ -19,17 +18,15 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
-from skillyard.sandbox.launch import STDERR_BYTES, CopyOnWrite, Exit, Guard, Launch, Mount, Policy
-from skillyard.sandbox.layers import LayerPlan, Layers, Level
+from skillyard.sandbox.launch import STDERR_BYTES, CopyOnWrite, Exit, Launch, Mount, Policy
+from skillyard.sandbox.layers import Layers
 
 #: The kinds of messages: a probe, a run in namespaces, every other run, a proxy for the hosts of a run.
 PROBE, INSIDE, OUTSIDE, PROXY = b"p", b"i", b"o", b"x"
 #: Sent by a supervisor, with a listening socket, before the run starts. No report starts with it.
 LISTENER: Final = b"L"
-#: The descriptor on which the starter receives messages.
-STARTER_SOCKET: Final = 3
+STARTER_SOCKET: Final = 3  # the descriptor on which the starter receives messages
 
-_FD_BYTES: Final = array.array("i").itemsize
 _FD_COUNT: Final = 5
 
 
@@ -40,44 +37,47 @@ class SpawnRequest(NamedTuple):
     cwd: str
     env: dict[str, str]
     limit_seconds: float
-    plan: LayerPlan
+    layers: Layers
     policy: Policy | None
 
     def as_json(self) -> dict[str, Any]:
         """What `FdMessage.make` can write."""
-        plan = {"level": self.plan.level, "layers": self.plan.layers.as_json()}
-        return self._asdict() | {"plan": plan, "policy": self.policy and self.policy._asdict()}
+        return self._asdict() | {"layers": self.layers.as_json(), "policy": self.policy and self.policy._asdict()}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        plan = LayerPlan(Level(data["plan"]["level"]), Layers.from_json(data["plan"]["layers"]))
-        policy = None
-        if given := data["policy"]:
-            paths = {name: tuple(map(Path, given[name])) for name in ("read", "write", "tools", "hide")}
-            mounts = tuple(Mount(Path(source), Path(target)) for source, target in given["mounts"])
-            demand = frozenset(map(Guard, given["demand"]))
-            layer = given["copy_on_write"]
-            paths |= {"copy_on_write": layer and CopyOnWrite(*map(Path, layer))}
-            policy = Policy(**(given | paths | {"mounts": mounts, "demand": demand, "hosts": tuple(given["hosts"])}))
-        return cls(**(data | {"argv": tuple(data["argv"]), "plan": plan, "policy": policy}))
+        policy = _as_policy(data["policy"]) if data["policy"] else None
+        return cls(**data | {"argv": tuple(data["argv"]), "layers": Layers.from_json(data["layers"]), "policy": policy})
+
+
+def _as_policy(data: dict[str, Any]) -> Policy:
+    over = None
+    if layers := data["copy_on_write"]:
+        folder, upper, work, below = (place and Path(place) for place in layers[:4])
+        over = CopyOnWrite(folder, upper, work, below, tuple(map(Path, layers[4])))
+    paths = {name: tuple(map(Path, data[name])) for name in ("read", "write", "tools", "hide")}
+    names = {name: tuple(data[name]) for name in ("hosts", "home_names")}
+    mounts = tuple(Mount(Path(source), Path(target)) for source, target in data["mounts"])
+    return Policy(**data | paths | names | {"copy_on_write": over, "mounts": mounts})
+
+
+def close_all(files: Iterable[int]) -> None:
+    for file in files:
+        os.close(file)
 
 
 class FdMessage(NamedTuple):
     """A message that carries file descriptors."""
 
     kind: bytes
-    #: A file in memory with the content as JSON, however long it is.
-    body: int
-    #: The supervisor's side of the run's control socket.
-    control: int
+    body: int  # a file in memory with the content as JSON, however long it is
+    control: int  # the supervisor's side of the run's control socket
     streams: tuple[int, int, int]
 
     @classmethod
     def make(cls, kind: bytes, content: dict[str, Any], control: socket.socket, streams: tuple[int, int, int]) -> Self:
         body = os.memfd_create("request")
-        with open(body, "wb", closefd=False) as file:
-            text = json.dumps(content, default=lambda value: [*value] if isinstance(value, frozenset) else str(value))
-            file.write(text.encode())
+        os.write(body, json.dumps(content, default=str).encode())  # to memory: all of it
         return cls(kind, body, control.fileno(), streams)
 
     def content(self) -> dict[str, Any]:
@@ -92,20 +92,16 @@ class FdMessage(NamedTuple):
     @classmethod
     def receive(cls, channel: socket.socket) -> Self | None:
         """Return None when the other side is gone."""
-        space = socket.CMSG_SPACE(_FD_COUNT * _FD_BYTES)
-        kind, ancillary, _, _ = channel.recvmsg(1, space, socket.MSG_CMSG_CLOEXEC)
+        # Not `socket.recv_fds`: it ignores its flags, and what is received must never be inherited.
         fds = array.array("i")
-        for level, what, data in ancillary:
-            if (level, what) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-                fds.frombytes(data[: len(data) - len(data) % _FD_BYTES])
-        if not kind or len(fds) != _FD_COUNT:
-            return None
-        return cls(kind, fds[0], fds[1], (fds[2], fds[3], fds[4]))
+        kind, sent, _, _ = channel.recvmsg(1, socket.CMSG_SPACE(_FD_COUNT * fds.itemsize), socket.MSG_CMSG_CLOEXEC)
+        for _, _, rights in sent:
+            fds.frombytes(rights[: len(rights) - len(rights) % fds.itemsize])
+        return cls(kind, fds[0], fds[1], (fds[2], fds[3], fds[4])) if kind and len(fds) == _FD_COUNT else None
 
     def close(self) -> None:
         """Close all received descriptors. Call only on the receiving side."""
-        for file in (self.body, self.control, *self.streams):
-            os.close(file)
+        close_all((self.body, self.control, *self.streams))
 
 
 def send(channel: socket.socket, report: dict[str, Any]) -> None:
@@ -122,15 +118,12 @@ def receive(channel: socket.socket) -> dict[str, Any] | None:
     return None
 
 
-#: How much is kept of the end when there is too much.
-_TAIL_BYTES: Final = 65_536
-#: How much is read at once.
-_PIECE_BYTES: Final = 262_144
-#: A wide pipe means fewer turns for ten megabytes.
-_PIPE_BYTES: Final = 1 << 20
+_TAIL_BYTES: Final = 65_536  # how much is kept of the end when there is too much
+_PIECE_BYTES: Final = 262_144  # how much is read at once
+_PIPE_BYTES: Final = 1 << 20  # a wide pipe means fewer turns for ten megabytes
 _F_SETPIPE_SZ: Final = 1031
-#: How many pieces can still be in the pipes when every writer is gone.
-_LAST_PIECES: Final = 64
+_LOOK_SECONDS: Final = 1.0  # how often `Launch.is_too_much` is asked
+_LAST_PIECES: Final = 64  # how many pieces can still be in the pipes when every writer is gone
 
 StreamFds = tuple[int, int, int]
 
@@ -141,35 +134,22 @@ class Capture:
     def __init__(self, head_bytes: int, tail_bytes: int = _TAIL_BYTES) -> None:
         self.total = 0
         self._head_bytes, self._tail_bytes = head_bytes, tail_bytes
-        self._head, self._tail = bytearray(), bytearray()
+        self.head, self.tail = bytearray(), bytearray()
 
     @property
     def overflowed(self) -> bool:
         return self.total > self._head_bytes
 
-    @property
-    def head(self) -> bytes:
-        return bytes(self._head)
-
-    @property
-    def tail(self) -> bytes:
-        return bytes(self._tail)
-
     def add(self, piece: bytes) -> None:
         self.total += len(piece)
-        room = self._head_bytes - len(self._head)
-        self._head += piece[:room]
-        self._tail = (self._tail + piece[room:])[-self._tail_bytes :]
+        room = self._head_bytes - len(self.head)
+        self.head += piece[:room]
+        self.tail = (self.tail + piece[room:])[-self._tail_bytes :]
 
     def shortened(self) -> bytes:
         """Head and tail, with a line between them that says how much was left out."""
-        left_out = self.total - len(self._head) - len(self._tail)
-        return self.head + (b"\n[... %d bytes left out ...]\n" % left_out if left_out else b"") + self.tail
-
-
-def close_all(files: Iterable[int]) -> None:
-    for file in files:
-        os.close(file)
+        left_out = self.total - len(self.head) - len(self.tail)
+        return bytes(self.head + (b"\n[... %d bytes left out ...]\n" % left_out if left_out else b"") + self.tail)
 
 
 @contextlib.contextmanager
@@ -195,21 +175,18 @@ class RunStreams:
         self._err, err = os.pipe()
         with contextlib.suppress(OSError):  # more than this person may have in pipes
             fcntl.fcntl(out, _F_SETPIPE_SZ, _PIPE_BYTES)
+        inner, self._in = os.pipe() if launch.stdin else (os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), -1)
         if launch.stdin:
-            inner, self._in = os.pipe()
             os.set_blocking(self._in, False)
-        else:
-            inner, self._in = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), -1
         self._unfed = memoryview(launch.stdin)
         self.inner = (inner, out, err)
-        self._open = {inner, out, err, self._out, self._err} | ({self._in} if launch.stdin else set())
+        self._open = {*self.inner, self._out, self._err, self._in} - {-1}
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for file in tuple(self._open):
-            self._close(file)
+        close_all(self._open)
 
     def _close(self, file: int) -> None:
         self._open.discard(file)
@@ -220,20 +197,25 @@ class RunStreams:
             self._close(file)
 
     def collect(self, control: socket.socket, stop: Callable[[], None]) -> None:
-        """Move bytes until the supervisor speaks, or is gone. Call `stop` once if there is too much output."""
+        """Move bytes until the supervisor speaks, or is gone. Call `stop` once if there is too much of anything."""
         poll = select.poll()
         for file in (control.fileno(), self._out, self._err):
             poll.register(file, select.POLLIN)
         if self._launch.stdin:
             poll.register(self._in, select.POLLOUT)
-        stopping = False
+        stopping, next_look = False, time.monotonic() + _LOOK_SECONDS
         while True:
-            for file, _ in poll.poll():
+            for file, _ in poll.poll(_LOOK_SECONDS * 1000 if self._launch.is_too_much else None):
                 if file == control.fileno():
                     return
                 if not (self._feed() if file == self._in else self._take(file)):
                     poll.unregister(file)
-            if self._stdout.overflowed and not stopping:
+            is_too_much, started = self._stdout.overflowed, time.monotonic()
+            if self._launch.is_too_much and not stopping and started >= next_look:
+                is_too_much = self._launch.is_too_much() or is_too_much
+                # A look that takes long is taken rarely.
+                next_look = time.monotonic() + max(_LOOK_SECONDS, 10 * (time.monotonic() - started))
+            if is_too_much and not stopping:
                 stopping = True
                 stop()
 
@@ -266,15 +248,9 @@ class RunStreams:
                     if not self._take(file):
                         break
 
-    def as_exit(self, code: int, *, timed_out: bool, missing: tuple[str, ...]) -> Exit:
-        """Return what is known about a run that ended now."""
+    def as_exit(self, code: int, **facts: Any) -> Exit:
+        """Return a run that ended now; `facts` are what else is known about it, as in `Exit`."""
+        seconds, stdout, tail = time.monotonic() - self._started, self._stdout, bytes(self._stdout.tail)
         return Exit(
-            code=code,
-            stdout=self._stdout.head,
-            stdout_tail=self._stdout.tail,
-            stderr=self._stderr.shortened(),
-            seconds=time.monotonic() - self._started,
-            stdout_bytes=self._stdout.total,
-            timed_out=timed_out,
-            missing=missing,
+            code, bytes(stdout.head), self._stderr.shortened(), seconds, stdout.total, stdout_tail=tail, **facts
         )

@@ -1,48 +1,24 @@
 """Starts one program and waits for it: the values and calls that other rooms use.
 
-with open_sandbox() as sandbox:
-    done = sandbox(Launch(argv=("python3", "x.py"), cwd=root, env={"PATH": "/usr/bin"}, policy=Policy(...)))
-
-A `Policy` says what a program may touch: made by the caller who knows the skill and the grants, enforced by the layers.
-Its paths are literal: absolute, and without a symlink on the way. A skill can swap a folder for a symlink between two
-runs; so the caller resolves a path once, while it is still trusted, and the layers never follow another."""
+The paths of a `Policy` are literal: absolute, and without a symlink on the way. A skill can swap a folder for a symlink
+between two runs; so the caller resolves a path once, while it is still trusted, and the layers never follow another."""
 
 import errno
 import os
 import stat
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from skillyard.sandbox.cancel_token import CancelToken
+    from skillyard.core.cancel_token import CancelToken
     from skillyard.sandbox.launcher import Launcher
     from skillyard.sandbox.layers import Layers
     from skillyard.sandbox.portable import LocalSandbox
 
 _GIB: Final = 1 << 30
-
-
-class Guard(StrEnum):
-    """What is protected from a program, by whichever layers this machine has."""
-
-    #: It reads and writes only what the policy names.
-    FILES = "files"
-    #: It reaches no other host, no local port and no local socket.
-    NETWORK = "network"
-    #: It cannot signal, trace or read the processes outside.
-    PROCESSES = "processes"
-    #: What the whole tree holds in memory is bounded (one process always is).
-    MEMORY = "memory"
-    #: How many processes it can have is bounded.
-    FORKS = "forks"
-
-
-#: Without these a run must not start; the two bounds are named in the result when they do not hold.
-DEMAND: Final = frozenset({Guard.FILES, Guard.NETWORK, Guard.PROCESSES})
 
 
 class Mount(NamedTuple):
@@ -61,6 +37,14 @@ class CopyOnWrite(NamedTuple):
     folder: Path
     upper: Path
     work: Path
+    below: Path | None = None  # an upper layer of earlier runs, which this one sees and does not write
+    #: Written directly where it cannot be copy-on-write: paths in the folder that a person granted.
+    granted: tuple[Path, ...] = ()
+
+
+#: Where the private temp and home are; /tmp is the same place unless the policy names /tmp itself.
+PRIVATE: Final = "/run/private"
+PRIVATE_HOME: Final = Path(f"{PRIVATE}/home")  # where there is a mount namespace, a run's HOME
 
 
 class Policy(NamedTuple):
@@ -71,15 +55,15 @@ class Policy(NamedTuple):
 
     read: tuple[Path, ...] = ()
     write: tuple[Path, ...] = ()
-    #: Folders of interpreters that we chose ourselves: read like the system, without an overlay, because that would
-    #: cost each start of an interpreter some milliseconds.
+    #: Folders of interpreters that we chose ourselves: read without an overlay, which costs each start milliseconds.
     tools: tuple[Path, ...] = ()
-    #: Invisible, whatever else says; also what lies inside.
-    hide: tuple[Path, ...] = ()
+    hide: tuple[Path, ...] = ()  # invisible, whatever else says; also what lies inside
     #: Needs a mount namespace. Nobody outside can swap what is seen at a target, unless it is inside `write`.
     mounts: tuple[Mount, ...] = ()
     #: Of a folder in `read`. Needs our own namespaces and overlayfs; elsewhere the folder is only read.
     copy_on_write: CopyOnWrite | None = None
+    #: Names in the person's home, which a run does not see: whether it looks for one is noted.
+    home_names: tuple[str, ...] = ()
     #: TCP and UDP over IP. False: with namespaces only a private loopback, without no internet socket at all.
     network: bool = False
     #: The hosts that may be reached through our proxy (see `hosts`), where `network` is False.
@@ -89,14 +73,19 @@ class Policy(NamedTuple):
     processes: int = 512
     file_bytes: int = 4 * _GIB
     open_files: int = 4096
-    #: The private temp lives in memory where there are namespaces.
-    temp_bytes: int = _GIB
-    demand: frozenset[Guard] = DEMAND
+    temp_bytes: int = _GIB  # the private temp lives in memory where there are namespaces
+
+    def without_copy_on_write(self) -> "Policy":
+        """Return what holds where a folder cannot be seen copy-on-write: it is only read, but for what was granted."""
+        over = self.copy_on_write
+        return self._replace(copy_on_write=None, write=(*self.write, *over.granted)) if over else self
 
     def check(self) -> None:
         """Raise ValueError for a path that is not literal, or a host that cannot be parsed."""
         mounted = (path for mount in self.mounts for path in mount)
-        for path in (*self.read, *self.write, *self.tools, *self.hide, *mounted, *(self.copy_on_write or ())):
+        over = self.copy_on_write
+        layers = (*filter(None, over[:4]), *over.granted) if over else ()
+        for path in (*self.read, *self.write, *self.tools, *self.hide, *mounted, *layers):
             if not path.is_absolute() or ".." in path.parts or path == Path("/"):
                 raise ValueError(f"a policy names absolute paths below the root, not {path}")
         if self.hosts:
@@ -116,9 +105,8 @@ def refuse_special(path: str, mode: int) -> None:
 PROGRAM_PLACES: Final = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store"),
 )
-#: The system as programs need it: tools, libraries, and of /etc what the libraries themselves read.
-_SYSTEM: Final = (
-    *PROGRAM_PLACES,
+#: What libraries read of /etc.
+_ETC: Final = (
     *("/etc/ld.so.cache", "/etc/alternatives", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/hosts"),
     *("/etc/os-release", "/etc/localtime", "/etc/timezone", "/etc/locale.alias", "/etc/mime.types"),
     *("/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/ssl/cert.pem", "/etc/ca-certificates", "/etc/pki"),
@@ -132,7 +120,7 @@ DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/ur
 @cache
 def system_paths(*, network: bool = False) -> tuple[str, ...]:
     """The paths of this machine that every program may read."""
-    return tuple(path for path in (*_SYSTEM, *(_NETWORK if network else ())) if os.path.lexists(path))
+    return tuple(path for path in (*PROGRAM_PLACES, *_ETC, *(_NETWORK if network else ())) if os.path.lexists(path))
 
 
 #: Subfolders and files of a Python installation or virtual environment that Python itself opens.
@@ -161,18 +149,13 @@ def is_inside(path: str, place: str) -> bool:
     return path == place or path.startswith("/" if place == "/" else f"{place}/")
 
 
-def outside(paths: Iterable[Path], hidden: Iterable[Path]) -> tuple[Path, ...]:
-    """Those that are not inside something hidden."""
-    secrets = tuple(map(str, hidden))
-    return tuple(path for path in paths if not any(is_inside(str(path), secret) for secret in secrets))
+def is_hidden(path: str, hidden: Iterable[Path]) -> bool:
+    return any(is_inside(path, str(secret)) for secret in hidden)
 
 
-#: How much a program may print on stdout.
-OUTPUT_BYTES: Final = 10_485_760
+OUTPUT_BYTES: Final = 10_485_760  # how much a program may print on stdout
 #: How much is kept of the beginning and of the end of stderr, for the log and the error message.
 STDERR_BYTES: Final = 131_072
-
-_NO_VARIABLES: Final[Mapping[str, str]] = {}
 
 
 class Launch(NamedTuple):
@@ -180,7 +163,7 @@ class Launch(NamedTuple):
 
     argv: tuple[str, ...]
     cwd: Path
-    env: Mapping[str, str] = _NO_VARIABLES
+    env: Mapping[str, str] = {}
     stdin: bytes = b""
     limit_seconds: float = 60.0
     output_bytes: int = OUTPUT_BYTES
@@ -189,6 +172,8 @@ class Launch(NamedTuple):
     #: None means no sandbox: still a deadline, a clean environment and an end for the whole process tree.
     policy: Policy | None = None
     cancel: "CancelToken | None" = None
+    #: Asked about once a second while it runs: True stops it.
+    is_too_much: Callable[[], bool] | None = None
 
 
 class Exit(NamedTuple):
@@ -196,8 +181,7 @@ class Exit(NamedTuple):
 
     code: int
     stdout: bytes
-    #: Its beginning and its end, with a line between them where something was left out.
-    stderr: bytes
+    stderr: bytes  # its beginning and its end, with a line between them where something was left out
     seconds: float
     stdout_bytes: int
     timed_out: bool = False
@@ -205,17 +189,18 @@ class Exit(NamedTuple):
     sandbox: str = "none"
     #: What could not be guarded in this run, for `meta.not_covered`: guards of the policy, and `NOT_COVERED`.
     missing: tuple[str, ...] = ()
-    #: The limit of the policy that was reached: "memory", "processes", or nothing.
-    hit: str = ""
+    hit: str = ""  # the limit of the policy that was reached: "memory", "processes", or nothing
     #: The capabilities (`network:HOST`) of the hosts that the run tried to reach and that were refused.
     refused: tuple[str, ...] = ()
     #: Whether `Policy.copy_on_write` was applied, and why not where it was wanted.
     copied_on_write: bool = False
     read_only: str = ""
-    #: Files that it left in its private home, which is gone now.
-    home_files: tuple[str, ...] = ()
-    #: The last bytes of stdout if there was too much of it.
-    stdout_tail: bytes = b""
+    home_files: tuple[str, ...] = ()  # files that it left in its private home, which is gone now
+    #: Whether it tried to reach an address that it may not; None where that is not known.
+    tried_network: bool | None = None
+    #: What is kept from it and it looked for: `~/NAME` of `Policy.home_names`, hidden paths of a copy-on-write folder.
+    looked_for: tuple[str, ...] = ()
+    stdout_tail: bytes = b""  # the last bytes of stdout if there was too much of it
     #: Filled in by the caller: the files in the output folder, each with (mtime, size, inode).
     files: Mapping[str, tuple[int, int, int]] | None = None
 
@@ -225,31 +210,8 @@ class Exit(NamedTuple):
 
 
 class Sandbox(Protocol):
-    """Starts a program and waits for it. Never prints, knows no skills.
-
-    Raises OSError if the program cannot start, SandboxUnavailable if the policy demands more than there is.
-    """
-
-    def __call__(self, launch: Launch) -> Exit: ...
-
-
-class AttachedProcess(Protocol):
-    """A program that the caller talks to while it runs. The caller closes `stdin`, `stdout` and `stderr` (descriptors).
-
-    Covered: when it ends, when it is stopped and when the caller dies however suddenly, the whole tree ends.
-    Not covered: files, network; outside Linux also children that leave the group, and the caller's death.
-    """
-
-    stdin: int
-    stdout: int
-    stderr: int
-
-    def wait(self, seconds: float) -> int | None:
-        """Return its exit code, or None while it runs. Raise OSError if it could not start."""
-        ...
-
-    def stop(self) -> int:
-        """Send SIGTERM, then SIGKILL, to the whole tree and return the exit code. A second call does nothing."""
+    def __call__(self, launch: Launch) -> Exit:
+        """Start a program and wait for it. Raise OSError, or SandboxUnavailable if this machine cannot guard it."""
         ...
 
 

@@ -12,24 +12,11 @@ from typing import Any, Final, Self
 
 from skillyard.core.errors import SandboxUnavailable
 from skillyard.core.messages import Message
-from skillyard.sandbox.ipc import (
-    INSIDE,
-    LISTENER,
-    OUTSIDE,
-    PROBE,
-    PROXY,
-    STARTER_SOCKET,
-    FdMessage,
-    RunStreams,
-    SpawnRequest,
-    StreamFds,
-    attached_pipes,
-    receive,
-)
-from skillyard.sandbox.launch import Exit, Launch
-from skillyard.sandbox.layers import FIFO, NO_LAYERS, OWN_NAMESPACES, LayerPlan, Layers, plan
+from skillyard.sandbox import ipc
+from skillyard.sandbox.launch import CopyOnWrite, Exit, Launch
+from skillyard.sandbox.layers import FIFO, NO_LAYERS, Layers, check_guards
 
-#: The report that we assume if the supervisor sent none: somebody killed it, and its tree with it.
+#: The report if the supervisor sent none: somebody killed it, and its tree with it.
 _KILLED: dict[str, Any] = {"code": -9, "timed_out": False, "hit": "", "failed": None}
 _PROGRAM: Final = "import sys; sys.path.insert(0, sys.argv[1]); from skillyard.sandbox.starter import main; main()"
 #: For the end of a program that was told to stop: the supervisor bounds this itself.
@@ -39,8 +26,8 @@ _STOP_SECONDS: Final = 60.0
 class Launcher:
     """Runs programs through a starter of its own. Any number of threads may call it at once.
 
-    Covered: what each layer's module says, for the layers named in `Exit.sandbox`; the deadline, the output
-    and the end of the whole tree at every level, also when this process is killed.
+    Covered: what the layers named in `Exit.sandbox` cover; the deadline, the output and the end of the whole tree at
+    every level, also when this process is killed.
     Not covered: a copy of this process made by fork keeps the control sockets of active runs open.
     """
 
@@ -73,8 +60,8 @@ class Launcher:
     def layers(self) -> Layers:
         """The layers of this machine, probed once."""
         if self._layers is None:
-            with open(os.devnull, "r+b") as nothing, self._send(PROBE, {}, (nothing.fileno(),) * 3) as control:
-                answer = receive(control)
+            with open(os.devnull, "r+b") as nothing, self._send(ipc.PROBE, {}, (nothing.fileno(),) * 3) as control:
+                answer = ipc.receive(control)
             if answer is None:
                 raise SandboxUnavailable(Message("The layers could not be probed"), missing="probe")
             self._layers, self.probed = Layers.from_json(answer), True
@@ -90,10 +77,14 @@ class Launcher:
         return self._run(launch)
 
     def _run(self, launch: Launch) -> Exit:
-        chosen = plan(self.layers if launch.policy else NO_LAYERS, launch.policy, weak=self._weak)
-        kind = INSIDE if chosen.level in OWN_NAMESPACES else OUTSIDE
-        request = _as_request(launch, chosen)
-        with RunStreams(launch) as streams, self._send(kind, request, streams.inner) as control:
+        read_only = ""
+        if launch.policy and (over := launch.policy.copy_on_write) and (read_only := self._why_read_only(over)):
+            launch = launch._replace(policy=launch.policy.without_copy_on_write())
+        layers = self.layers if launch.policy else NO_LAYERS
+        missing = check_guards(layers, launch.policy, weak=self._weak) if launch.policy else ()
+        kind = ipc.INSIDE if layers.own_namespaces else ipc.OUTSIDE
+        request = _as_request(launch, layers)
+        with ipc.RunStreams(launch) as streams, self._send(kind, request, streams.inner) as control:
             streams.close_inner()
 
             def stop() -> None:
@@ -103,24 +94,44 @@ class Launcher:
             cancelling = launch.cancel.on_cancel(stop) if launch.cancel else contextlib.nullcontext()
             with cancelling, self._proxy(launch, control) as refused:
                 streams.collect(control, stop)
-            report = receive(control) or _KILLED
+            report = ipc.receive(control) or _KILLED
             streams.drain()
-        failed = report["failed"]
-        if failed and failed["stage"] == "layers":
+        if failed := report["failed"]:
+            if failed["stage"] != "layers":
+                raise OSError(failed["errno"], failed["text"])
             what = Message("The sandbox could not be set up: {text}", text=failed["text"])
-            raise SandboxUnavailable(what, missing=chosen.level.value)
-        if failed:
-            raise OSError(failed["errno"], failed["text"])
-        missing = chosen.missing
+            raise SandboxUnavailable(what, missing=layers.level.value)
         sealed = report.get("sealed")  # not there without namespaces, and if the supervisor was killed
         if sealed is not None:  # an overlay can fail for one folder only
             missing = (*(word for word in missing if word != FIFO), *(() if sealed else (FIFO,)))
-        done = streams.as_exit(report["code"], timed_out=report["timed_out"], missing=missing)
-        done = done._replace(sandbox=chosen.level.value, hit=report["hit"], refused=tuple(refused))
         wanted = launch.policy is not None and launch.policy.copy_on_write is not None
-        read_only = report.get("read_only", chosen.level.value) if wanted else ""
-        home_files = tuple(report.get("home", ()))
-        return done._replace(copied_on_write=wanted and not read_only, read_only=read_only, home_files=home_files)
+        if wanted:
+            read_only = report.get("read_only", "" if report is _KILLED else layers.level.value)
+        return streams.as_exit(
+            report["code"],
+            timed_out=report["timed_out"],
+            missing=missing,
+            sandbox=layers.level.value,
+            hit=report["hit"],
+            refused=tuple(refused),
+            home_files=tuple(report.get("home", ())),
+            looked_for=tuple(report.get("looked_for", ())),
+            tried_network=report.get("tried_network"),
+            copied_on_write=wanted and not read_only,
+            read_only=read_only,
+        )
+
+    def _why_read_only(self, over: CopyOnWrite) -> str:
+        """Return why a folder cannot be seen copy-on-write here, as far as that is known before the run."""
+        if not self.layers.own_namespaces:
+            return str(self.layers.level)
+        if not self.layers.overlay:
+            return self.layers.reasons.get("overlay", "overlayfs")
+        owner = over.folder.stat()
+        # Nobody else's number means anything in the run's user namespace, so the kernel refuses to copy such a file.
+        if (owner.st_uid, owner.st_gid) != (os.getuid(), os.getgid()):
+            return "its files belong to another user or group"
+        return ""
 
     @contextlib.contextmanager
     def _proxy(self, launch: Launch, control: socket.socket) -> Iterator[list[str]]:
@@ -128,30 +139,30 @@ class Launcher:
         refused: list[str] = []
         hosts = launch.policy.hosts if launch.policy and not launch.policy.network else ()
         # The supervisor hands out a socket for the proxy, or has failed before that.
-        if not hosts or control.recv(1, socket.MSG_PEEK) != LISTENER:
+        if not hosts or control.recv(1, socket.MSG_PEEK) != ipc.LISTENER:
             yield refused
             return
         _, (listener, *_), _, _ = socket.recv_fds(control, 1, 1)
         try:
-            ours = self._send(PROXY, {"hosts": hosts}, (listener, listener, listener))
+            ours = self._send(ipc.PROXY, {"hosts": hosts}, (listener, listener, listener))
         finally:
             os.close(listener)
         with ours:
             yield refused
             ours.shutdown(socket.SHUT_WR)
-            refused += (receive(ours) or {}).get("refused", ())
+            refused += (ipc.receive(ours) or {}).get("refused", ())
 
     def attach(self, launch: Launch) -> "SupervisedProcess":
         """Start it outside every layer and leave its streams to the caller; its deadline is the caller's too."""
-        request = _as_request(launch, plan(NO_LAYERS, None))
-        with attached_pipes() as (inner, outer):
-            return SupervisedProcess(self._send(OUTSIDE, request, inner), outer)
+        request = _as_request(launch, NO_LAYERS)
+        with ipc.attached_pipes() as (inner, outer):
+            return SupervisedProcess(self._send(ipc.OUTSIDE, request, inner), outer)
 
-    def _send(self, kind: bytes, content: dict[str, Any], streams: StreamFds) -> socket.socket:
+    def _send(self, kind: bytes, content: dict[str, Any], streams: ipc.StreamFds) -> socket.socket:
         """Send a request to the starter. Return our end of its control socket."""
         control, theirs = socket.socketpair()
         with theirs:
-            message = FdMessage.make(kind, content, theirs, streams)
+            message = ipc.FdMessage.make(kind, content, theirs, streams)
             try:
                 try:
                     message.send(self._channel())
@@ -182,7 +193,7 @@ class _Starter:
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.owner = os.getpid()
         with theirs:
-            self._pid = _start_starter(theirs)
+            self._pid = _start(theirs)
 
     def close(self) -> None:
         """Return when every run is over and cleaned up after."""
@@ -192,44 +203,45 @@ class _Starter:
                 os.waitpid(self._pid, 0)
 
 
-def _start_starter(channel: socket.socket) -> int:
-    """Fork it if this process has one thread, else start it as a program."""
-    try:
+def _start(channel: socket.socket) -> int:
+    """Fork the starter if this process has one thread, else start it as a program. Return its pid."""
+    threads = 0
+    with contextlib.suppress(OSError):
         threads = len(os.listdir("/proc/self/task"))
-    except OSError:
-        threads = 0
     if threads != 1:
-        return os.posix_spawn(
-            sys.executable,
-            (sys.executable, "-I", "-S", "-c", _PROGRAM, str(Path(__file__).parents[2])),
-            {name: os.environ[name] for name in ("TMPDIR", "LD_LIBRARY_PATH") if name in os.environ},
-            file_actions=[(os.POSIX_SPAWN_DUP2, channel.fileno(), STARTER_SOCKET)],
-        )
-    pid = os.fork()
-    if pid == 0:
-        try:
-            from skillyard.sandbox.starter import main  # noqa: PLC0415  (this process never needs the layers)
+        argv = (sys.executable, "-I", "-S", "-c", _PROGRAM, str(Path(__file__).parents[2]))
+        env = {name: os.environ[name] for name in ("TMPDIR", "LD_LIBRARY_PATH") if name in os.environ}
+        dup = (os.POSIX_SPAWN_DUP2, channel.fileno(), ipc.STARTER_SOCKET)
+        return os.posix_spawn(sys.executable, argv, env, file_actions=[dup])
+    if pid := os.fork():
+        return pid
+    try:
+        from skillyard.sandbox.starter import main  # noqa: PLC0415  (this process never needs the layers)
 
-            os.dup2(channel.fileno(), STARTER_SOCKET)
-            main()
-        finally:
-            os._exit(1)
-    return pid
+        os.dup2(channel.fileno(), ipc.STARTER_SOCKET)
+        main()
+    finally:
+        os._exit(1)
 
 
 class SupervisedProcess:
-    """An `AttachedProcess` on Linux: a supervisor watches the other end of `control`."""
+    """A program that the caller talks to while it runs. The caller closes `stdin`, `stdout` and `stderr` (descriptors).
 
-    def __init__(self, control: socket.socket, streams: StreamFds) -> None:
+    Covered: when it ends, when it is stopped and when the caller dies however suddenly, the whole tree ends: a
+    supervisor watches the other end of `control`. Not covered: files, network.
+    """
+
+    def __init__(self, control: socket.socket, streams: ipc.StreamFds) -> None:
         self.stdin, self.stdout, self.stderr = streams
         self._control = control
         self._report: dict[str, Any] | None = None
 
     def wait(self, seconds: float) -> int | None:
+        """Return its exit code, or None while it runs. Raise OSError if it could not start."""
         if self._report is None:
             if not select.select([self._control], [], [], seconds)[0]:
                 return None
-            self._report = receive(self._control) or _KILLED
+            self._report = ipc.receive(self._control) or _KILLED
             self._control.close()
         if failed := self._report["failed"]:
             raise OSError(failed["errno"], failed["text"])
@@ -237,16 +249,17 @@ class SupervisedProcess:
         return code
 
     def stop(self) -> int:
+        """Send SIGTERM, then SIGKILL, to the whole tree and return the exit code. A second call does nothing."""
         if self._report is None:
             self._control.shutdown(socket.SHUT_WR)
         code = self.wait(_STOP_SECONDS)
         return _KILLED["code"] if code is None else code
 
 
-def _as_request(launch: Launch, chosen: LayerPlan) -> dict[str, Any]:
+def _as_request(launch: Launch, layers: Layers) -> dict[str, Any]:
     """Raise ValueError for words that no program can be given."""
     words = (*launch.argv, *launch.env, *launch.env.values(), os.fspath(launch.cwd))
     if not launch.argv or any(b"\0" in os.fsencode(word) for word in words) or any("=" in name for name in launch.env):
         raise ValueError("a program needs a name, and no word of it may hold a NUL")
     cwd = os.path.abspath(launch.cwd)
-    return SpawnRequest(launch.argv, cwd, dict(launch.env), launch.limit_seconds, chosen, launch.policy).as_json()
+    return ipc.SpawnRequest(launch.argv, cwd, dict(launch.env), launch.limit_seconds, layers, launch.policy).as_json()

@@ -1,11 +1,8 @@
 """User, pid, net, ipc, uts, cgroup and mount namespaces for a run, with a fresh root.
 
-`clone` makes the process that is the first one in there; that process calls `begin` and `finish` to build its
-root. Whatever it starts next is inside, and dies with it.
-
-A readable folder is shown through overlayfs. A read-only bind mount does not stop `connect` to a unix socket in it, nor
-opening a FIFO. Seen through an overlay they are other inodes: nobody listens on that socket, and the other end of that
-FIFO is not the host's. Regular files are read from the same page cache as before.
+`clone` makes the first process in there, which builds its root with `begin` and `finish`. Whatever it starts next is
+inside, and dies with it. A readable folder is shown through overlayfs: a read-only bind mount stops neither `connect`
+to a unix socket in it nor opening a FIFO, but seen through an overlay they are other inodes, which lead nowhere.
 
 Covered: only what the policy names exists; no other process, host, socket or mount can be named at all. Sockets and
 FIFOs in readable folders, whenever they appear; devices, by nodev.
@@ -15,9 +12,12 @@ on a folder that lies on two overlays already, or a file system that cannot be a
 
 import contextlib
 import ctypes
+import errno
+import fcntl
 import os
 import re
 import signal
+import socket
 import stat
 import struct
 from collections.abc import Iterable, Sequence
@@ -25,18 +25,10 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
-from skillyard.sandbox.launch import DEVICES, Policy, is_inside, outside, refuse_special, system_paths
-from skillyard.sandbox.syscalls import (
-    AT_FDCWD,
-    PR_SET_DUMPABLE,
-    RESOLVE_IN_ROOT,
-    RESOLVE_NO_SYMLINKS,
-    buffer,
-    call,
-    open_path,
-    prctl,
-    write_file,
-)
+from skillyard.sandbox.ipc import close_all
+from skillyard.sandbox.launch import DEVICES, PRIVATE, Policy, is_hidden, is_inside, refuse_special, system_paths
+from skillyard.sandbox.lookups import Lookups, Watched
+from skillyard.sandbox.syscalls import AT_FDCWD, buffer, call, closing_fd, make_mount, open_path, prctl, write_file
 
 _NEW_MOUNT, _NEW_CGROUP, _NEW_UTS, _NEW_IPC = 0x00020000, 0x02000000, 0x04000000, 0x08000000
 _NEW_USER, _NEW_PID, _NEW_NET = 0x10000000, 0x20000000, 0x40000000
@@ -47,32 +39,27 @@ _MS_PRIVATE, _MS_SLAVE = 1 << 18, 1 << 19
 _READ_ONLY, _NO_SUID, _NO_DEVICES, _NO_EXEC = 1, 2, 4, 8
 _AT_EMPTY_PATH, _AT_RECURSIVE = 0x1000, 0x8000
 _OPEN_TREE_CLONE, _MOVE_FROM_EMPTY_PATH, _MNT_DETACH = 1, 4, 2
-_FSOPEN_CLOEXEC, _FSMOUNT_CLOEXEC = 1, 1
-_SET_FLAG, _SET_STRING, _SET_FD, _CREATE = 0, 1, 5, 6
 _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
 
-#: Where the private temp and home are; /tmp is the same place unless the policy names /tmp itself.
-PRIVATE: Final = "/run/private"
 _NOBODY: Final = 65534
-#: The second layer of every overlay.
-_EMPTY: Final = "/.empty"
+_EMPTY: Final = "/.empty"  # the second layer of every overlay
 _HIDING: Final = "/.hiding"
+#: What a run writes to its home, where lookups in there are noted.
+_HOME_CHANGES: Final = f"{PRIVATE}/home.changes"
 #: Folders of a home that programs fill for themselves.
 _CACHES: Final = frozenset({".cache", ".npm", "__pycache__"})
 _MOST_LISTED: Final = 20
 #: How mountinfo writes spaces, tabs, newlines and backslashes.
 _ESCAPED: Final = re.compile(rb"\\([0-7]{3})")
-#: The kernel never reuses the first 300 numbers.
-_RESERVED_PIDS: Final = 300
+_RESERVED_PIDS: Final = 300  # the kernel never reuses the first 300 numbers
 
 
 class SystemPath(NamedTuple):
-    """A part of the system, which nobody but root changes: what it is was looked up while the old root was seen."""
+    """A part of the system, looked up while the old root was seen: nobody but root changes it."""
 
     path: str
     source: str
-    #: A link to `source`, which lies in /usr. Everything else is bound.
-    is_link: bool
+    is_link: bool  # a link to `source`, which lies in /usr; everything else is bound
     is_folder: bool
 
 
@@ -81,14 +68,11 @@ class Bind(NamedTuple):
 
     path: str
     writable: bool = False
-    #: What is shown at the path; empty for the path itself.
-    source: str = ""
-    #: Bound as it is, like the system, and not through an overlay.
-    is_tool: bool = False
+    source: str = ""  # what is shown at the path; empty for the path itself
+    is_tool: bool = False  # bound as it is, like the system, and not through an overlay
     #: A mount point inside a named folder, not a path that the policy names itself.
     is_mount: bool = False
-    #: The layers that take the changes of a folder which is seen copy-on-write.
-    layers: tuple[str, str] | None = None
+    is_copied: bool = False  # a folder that is seen copy-on-write
 
     @property
     def is_plain(self) -> bool:
@@ -96,46 +80,50 @@ class Bind(NamedTuple):
         return not (self.writable or self.is_tool or self.source)
 
 
-class NewRoot(NamedTuple):
-    """What came out when a root was built."""
+class BegunRoot(NamedTuple):
+    """A new root that still lacks what a policy names."""
 
-    #: No socket or FIFO of the host is reached through a readable folder.
-    sealed: bool
+    old: int  # the old root
+    lookups: Lookups | None = None
+
+
+class NewRoot(NamedTuple):
+    sealed: bool  # no socket or FIFO of the host is reached through a readable folder
     #: Why a folder that should be copy-on-write is only read; empty if it is copy-on-write, or was not wanted.
-    read_only: str = ""
+    read_only: str
+    #: The paths that were bound, but for those from a folder that is seen copy-on-write.
+    bound: tuple[str, ...]
 
 
 @cache
 def system_layout(*, network: bool) -> tuple[SystemPath, ...]:
     """What every new root shows of the system."""
-    real_paths = [(path, os.path.realpath(path)) for path in system_paths(network=network)]
     return tuple(
         SystemPath(path, real, real != path and real.startswith("/usr/"), os.path.isdir(real))
-        for path, real in real_paths
-        if os.path.exists(real) or real.startswith("/usr/")
+        for path in system_paths(network=network)
+        if os.path.exists(real := os.path.realpath(path)) or real.startswith("/usr/")
     )
 
 
 def named(policy: Policy) -> tuple[Bind, ...]:
     """What the policy adds: outer places first, so that inner ones win."""
-    binds = {str(path): Bind(str(path), is_tool=True) for path in outside(policy.tools, policy.hide)}
-    binds |= {str(path): Bind(str(path)) for path in outside(policy.read, policy.hide)}
-    if (over := policy.copy_on_write) and str(over.folder) in binds:
-        binds[str(over.folder)] = Bind(str(over.folder), layers=(str(over.upper), str(over.work)))
-    binds |= {str(path): Bind(str(path), writable=True) for path in outside(policy.write, policy.hide)}
-    targets = set(outside((mount.target for mount in policy.mounts), policy.hide))
-    mounts = (mount for mount in policy.mounts if mount.target in targets)
-    binds |= {str(mount.target): Bind(str(mount.target), source=str(mount.source)) for mount in mounts}
-    return tuple(sorted(binds.values(), key=lambda bind: bind.path.count("/")))
+    copied = policy.copy_on_write.folder if policy.copy_on_write else None
+    binds = (
+        *(Bind(str(path), is_tool=True) for path in policy.tools),
+        *(Bind(str(path), is_copied=path == copied) for path in policy.read),
+        *(Bind(str(path), writable=True) for path in policy.write),
+        *(Bind(str(mount.target), source=str(mount.source)) for mount in policy.mounts),
+    )
+    shown = {bind.path: bind for bind in binds if not is_hidden(bind.path, policy.hide)}
+    return tuple(sorted(shown.values(), key=lambda bind: bind.path.count("/")))
 
 
 def pinned_inside(bind: Bind, binds: tuple[Bind, ...]) -> tuple[str, ...]:
     """The paths inside `bind` that need a mount point which nobody outside can move or remove.
 
-    A mount is attached to a directory, not to a path: when somebody outside renames that directory, the mount goes
-    with it and whatever is put in its place is seen instead. So the folders on the way to such a path are made in
-    the new root, and everything beside them is bound one by one. A writable bind stays whole, because renames in it
-    must work.
+    A mount goes with its directory when somebody outside renames that, and what is put in its place is seen instead. So
+    the folders on the way to such a path are made in the new root, and everything beside them is bound one by one. A
+    writable bind stays whole, because renames in it must work.
     """
     if bind.writable:
         return ()
@@ -150,59 +138,72 @@ def home_variables(policy: Policy) -> dict[str, str]:
 
 
 def clone(*, network: bool) -> int:
-    """Like fork, but the child is the first process of new namespaces, and everything in them dies with it.
-
-    Call it only in a process with a single thread: the child is a raw copy of it.
-    """
-    return call("clone", _ALWAYS | (0 if network else _NEW_NET) | signal.SIGCHLD, 0, 0, 0, 0)
+    """Like `fork`, but the child is the first process of new namespaces, and everything in them dies with it."""
+    return call("clone", _ALWAYS | (0 if network else _NEW_NET) | signal.SIGCHLD)
 
 
-def begin(layout: Iterable[SystemPath], *, uid: int, gid: int, own_network: bool) -> int:
-    """Build what every new root has, and move into it. Return the old root, which `finish` needs.
+def begin(layout: Iterable[SystemPath], *, uid: int, gid: int, own_network: bool) -> BegunRoot:
+    """Build what every new root has, and move into it. `finish` needs what is returned.
 
     `uid` and `gid` are those outside. `own_network` says whether `clone` made a net namespace; its loopback interface
     is brought up. Between `begin` and `finish` a process can wait for its request.
     """
-    _map_ids(uid, gid)
+    # The same person inside and outside, so what it writes is theirs; only root is nobody inside.
+    prctl("DUMPABLE", 1)  # a runtime that changed its user does not own its own files in /proc
+    write_file("/proc/self/setgroups", "deny")
+    write_file("/proc/self/uid_map", f"{uid or _NOBODY} {uid} 1")
+    write_file("/proc/self/gid_map", f"{gid or _NOBODY} {gid} 1")
     if own_network:
         _raise_loopback()
     # As a slave, so that what the machine mounts while we wait appears here too.
     call("mount", b"none", b"/", None, _MS_REC | _MS_SLAVE, None)
     # Any folder does to stand the new root on; no policy names /proc.
-    _mount(b"tmpfs", b"/proc", _MS_NOSUID | _MS_NODEV, b"size=1m,mode=755")
+    _mount_small_tmpfs("/proc")
     os.chdir("/proc")
     os.mkdir(".old")
     call("pivot_root", b".", b".old")
     os.chdir("/")
-    old = os.open("/.old", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    old = open_path(AT_FDCWD, "/.old")
+    lookups: Lookups | None = None
+    with contextlib.suppress(OSError):  # no /dev/fuse: a run does not learn what it missed, and sees the same
+        # First, so that its process starts while we go on.
+        lookups = Lookups(os.open("dev/fuse", os.O_RDWR | os.O_CLOEXEC, dir_fd=old))
     _furnish(old)
     for part in layout:
         if part.is_link:
             _make_folder(os.path.dirname(part.path))
             os.symlink(part.source, part.path)
-            continue
-        _make_place(part.path, is_folder=part.is_folder)
-        with contextlib.suppress(FileNotFoundError):  # removed since we looked
-            _graft(old, os.fsencode(part.source[1:]), part.path, _SYSTEM_ATTRIBUTES)
+        else:
+            _graft_if_there(old, part.source, part.path, _SYSTEM_ATTRIBUTES, is_folder=part.is_folder)
     call("sethostname", b"localhost", 9)  # a name that resolves, without a file of ours
-    return old
+    try:
+        if lookups:
+            _note_home(lookups)
+    except OSError:  # its process is gone: the same as without /dev/fuse
+        lookups = None
+    return BegunRoot(old, lookups)
 
 
-def finish(old: int, policy: Policy, cwd: str, *, pid_limit: bool) -> NewRoot:
+def finish(begun: BegunRoot, policy: Policy, cwd: str, *, pid_limit: bool) -> NewRoot:
     """Add what the policy names, take away what it hides, and let go of the old root."""
     size = b"size=%d" % policy.temp_bytes
     call("mount", b"none", PRIVATE.encode(), None, _MS_REMOUNT | _MS_NOSUID | _MS_NODEV, size)
+    if not policy.home_names and os.path.isdir(_HOME_CHANGES):
+        call("umount2", f"{PRIVATE}/home".encode(), _MNT_DETACH)
     #: Folders made here, each a mount of its own, that become read-only at the end.
     made = _folders_in_temp(policy, cwd)
     for folder in made:
         os.mkdir(folder)
         _mount_small_tmpfs(folder)
-    root = _bind_all(old, policy, made)
-    _hide(policy)
+    root = _bind_all(begun, policy, made)
+    if begun.lookups:
+        begun.lookups.watch(Watched(policy.home_names))
+        begun.lookups.detach()
+    _hide(policy, root)
     _make_folder(cwd)
     for folder in made:
         _set_attributes(AT_FDCWD, folder, 0, _SYSTEM_ATTRIBUTES)
-    os.close(old)
+    os.close(begun.old)
     call("umount2", b"/.old", _MNT_DETACH)
     os.rmdir("/.old")
     if pid_limit:
@@ -214,16 +215,42 @@ def finish(old: int, policy: Policy, cwd: str, *, pid_limit: bool) -> NewRoot:
     return root
 
 
-def list_home() -> tuple[str, ...]:
-    """Return the files in the private home, some of them if there are many; caches are nobody's loss."""
+def _note_home(lookups: Lookups) -> None:
+    """Show the private home through an overlay above the folder in which lookups are noted."""
+    home = lookups.open_home()
+    layers = (_HOME_CHANGES, f"{PRIVATE}/home.work")
+    for layer in layers:
+        os.mkdir(layer, 0o700)
+    changes, work = (open_path(AT_FDCWD, layer) for layer in layers)
+    try:
+        _attach(_make_overlay((home,), (changes, work)), f"{PRIVATE}/home")
+    except OSError:  # an older kernel: the home stays as it is, without notes
+        os.rmdir(_HOME_CHANGES)
+    close_all((home, changes, work))
+
+
+def list_home(policy: Policy) -> tuple[str, ...]:
+    """Return the files that were left in the private home, some of them if there are many; caches are nobody's loss."""
     found: list[str] = []
-    home = f"{PRIVATE}/home"
+    home = _HOME_CHANGES if policy.home_names and os.path.isdir(_HOME_CHANGES) else f"{PRIVATE}/home"
+    shown = {os.path.relpath(mount.target, f"{PRIVATE}/home") for mount in policy.mounts}
     for folder, folders, names in os.walk(home):
         folders[:] = [name for name in folders if name not in _CACHES]
-        found += (os.path.relpath(os.path.join(folder, name), home) for name in names)
+        paths = (os.path.relpath(os.path.join(folder, name), home) for name in names)
+        found += (path for path in paths if path not in shown)
         if len(found) > _MOST_LISTED:
             break
     return tuple(sorted(found)[:_MOST_LISTED])
+
+
+def tried_network() -> bool:
+    """Whether a program in here asked for an address outside, or for a name server, as the kernel counted."""
+    lines = [line.split() for line in Path("/proc/self/net/snmp").read_text().splitlines()]
+    tables = zip(lines[::2], lines[1::2], strict=True)
+    old = {names[0] + name: value for names, values in tables for name, value in zip(names, values, strict=True)}
+    new = dict(line.split() for line in Path("/proc/self/net/snmp6").read_text().splitlines())
+    asked = (old.get("Ip:OutNoRoutes"), old.get("Udp:NoPorts"), new.get("Ip6OutNoRoutes"), new.get("Udp6NoPorts"))
+    return any(int(count or 0) for count in asked)
 
 
 def _folders_in_temp(policy: Policy, cwd: str) -> list[str]:
@@ -235,52 +262,41 @@ def _folders_in_temp(policy: Policy, cwd: str) -> list[str]:
     return [top for top in tops if top not in binds]
 
 
-def _map_ids(uid: int, gid: int) -> None:
-    """The same person inside and outside, so what it writes is theirs; only root is nobody inside."""
-    prctl(PR_SET_DUMPABLE, 1)  # a runtime that changed its user does not own its own files in /proc
-    write_file("/proc/self/setgroups", "deny")
-    write_file("/proc/self/uid_map", f"{uid or _NOBODY} {uid} 1")
-    write_file("/proc/self/gid_map", f"{gid or _NOBODY} {gid} 1")
-
-
 def _raise_loopback() -> None:
     """Bring `lo` up, which gives 127.0.0.1 and ::1 to the programs inside. It leads nowhere else."""
-    file = call("socket", 2, 2, 0)  # AF_INET, SOCK_DGRAM
-    try:
-        call("ioctl", file, _SIOCSIFFLAGS, ctypes.create_string_buffer(struct.pack("=16sH22x", b"lo", _IFF_UP), 40))
-    finally:
-        os.close(file)
-
-
-def _mount(kind: bytes, target: bytes, flags: int, options: bytes | None = None) -> None:
-    call("mount", kind, target, kind, flags, options)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("=16sH22x", b"lo", _IFF_UP))
 
 
 def _mount_small_tmpfs(target: str) -> None:
-    _mount(b"tmpfs", os.fsencode(target), _MS_NOSUID | _MS_NODEV, b"size=1m,mode=755")
+    call("mount", b"tmpfs", os.fsencode(target), b"tmpfs", _MS_NOSUID | _MS_NODEV, b"size=1m,mode=755")
 
 
-def _attributes(value: int) -> ctypes.Array[ctypes.c_char]:
-    """Private, too: what the machine mounts there later would come without these attributes."""
-    return buffer("=4Q", value, 0, _MS_PRIVATE, 0)
-
-
-_SYSTEM_ATTRIBUTES: Final = _attributes(_READ_ONLY | _NO_SUID | _NO_DEVICES)
-_WRITE_ATTRIBUTES: Final = _attributes(_NO_SUID | _NO_DEVICES)
-_DEVICE_ATTRIBUTES: Final = _attributes(_NO_SUID | _NO_EXEC)
-_PROC_ATTRIBUTES: Final = _attributes(_READ_ONLY)
+# Private, too: what the machine mounts there later would come without these attributes.
+_SYSTEM_ATTRIBUTES, _WRITE_ATTRIBUTES, _DEVICE_ATTRIBUTES, _PROC_ATTRIBUTES = (
+    buffer("=4Q", value, 0, _MS_PRIVATE, 0)
+    for value in (_READ_ONLY | _NO_SUID | _NO_DEVICES, _NO_SUID | _NO_DEVICES, _NO_SUID | _NO_EXEC, _READ_ONLY)
+)
+_Attributes = ctypes.Array[ctypes.c_char]
 _CLONE: Final = _OPEN_TREE_CLONE | os.O_CLOEXEC | _AT_RECURSIVE
 
 
-def _set_attributes(folder: int, path: str, flags: int, attributes: ctypes.Array[ctypes.c_char]) -> None:
+def _set_attributes(folder: int, path: str, flags: int, attributes: _Attributes) -> None:
     call("mount_setattr", folder, os.fsencode(path), flags, attributes, ctypes.sizeof(attributes))
 
 
-def _graft(root: int, source: bytes, target: str, attributes: ctypes.Array[ctypes.c_char]) -> None:
+def _graft(root: int, source: bytes, target: str, attributes: _Attributes) -> None:
     """Show `source`, with all that is mounted below it, at `target` too. An empty source is `root` itself."""
     tree = call("open_tree", root, source, _CLONE | (0 if source else _AT_EMPTY_PATH))
     _set_attributes(tree, "", _AT_EMPTY_PATH | _AT_RECURSIVE, attributes)
     _attach(tree, target)
+
+
+def _graft_if_there(old: int, source: str, target: str, attributes: _Attributes, *, is_folder: bool) -> None:
+    """Show a path of the old root; it may have been removed, and not every container has all devices."""
+    _make_place(target, is_folder=is_folder)
+    with contextlib.suppress(FileNotFoundError):
+        _graft(old, os.fsencode(source[1:]), target, attributes)
 
 
 def _attach(tree: int, target: str) -> None:
@@ -293,51 +309,64 @@ def _furnish(old: int) -> None:
     """The private temp and home, /tmp, /dev and /proc."""
     for folder in ("/run", PRIVATE, "/tmp", "/dev", "/dev/shm", "/dev/pts", "/proc"):
         os.mkdir(folder)
-    _mount(b"tmpfs", PRIVATE.encode(), _MS_NOSUID | _MS_NODEV, b"mode=755")
+    call("mount", b"tmpfs", PRIVATE.encode(), b"tmpfs", _MS_NOSUID | _MS_NODEV, b"mode=755")
     for name, target in (("home", ""), ("tmp", "/tmp"), ("shm", "/dev/shm")):
         os.mkdir(f"{PRIVATE}/{name}", 0o700)
         if target:
             _graft(AT_FDCWD, f"{PRIVATE}/{name}".encode(), target, _WRITE_ATTRIBUTES)
     for device in DEVICES:
-        _make_place(device, is_folder=False)
-        with contextlib.suppress(FileNotFoundError):  # not every container has all of them
-            _graft(old, device[1:].encode(), device, _DEVICE_ATTRIBUTES)
-    _mount(b"devpts", b"/dev/pts", _MS_NOSUID | _MS_NOEXEC, b"newinstance,ptmxmode=0666,mode=620")
+        _graft_if_there(old, device, device, _DEVICE_ATTRIBUTES, is_folder=False)
+    options = b"newinstance,ptmxmode=0666,mode=620"
+    call("mount", b"devpts", b"/dev/pts", b"devpts", _MS_NOSUID | _MS_NOEXEC, options)
     os.symlink("pts/ptmx", "/dev/ptmx")
     os.symlink("/proc/self/fd", "/dev/fd")
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         os.symlink(f"/proc/self/fd/{number}", f"/dev/{name}")
-    _mount(b"proc", b"/proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
+    call("mount", b"proc", b"/proc", b"proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
 
 
-def _bind_all(old: int, policy: Policy, made: list[str]) -> NewRoot:
-    """Bind what the policy names.
-
-    Adds to `made` the folders that were made around mounts and must still become read-only.
-    """
-    binds = named(policy)
+def _bind_all(begun: BegunRoot, policy: Policy, made: list[str]) -> NewRoot:
+    """Bind what the policy names. Add to `made` the folders around mounts that must still become read-only."""
     os.mkdir(_EMPTY, 0o755)
-    empty = os.open(_EMPTY, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    sealed, read_only = True, ""
-    for bind in with_mounts_below(binds, policy.hide, _mount_points()):
-        if bind.layers and not (read_only := _bind_copy_on_write(old, bind, policy.hide)):
+    empty = open_path(AT_FDCWD, _EMPTY)
+    sealed, read_only, top, bound = True, "", "", list[str]()
+    try:
+        over = _make_copy_on_write(begun, policy, empty)
+    except OSError as error:
+        over, read_only, policy = None, error.strerror or str(error), policy.without_copy_on_write()
+        if error.errno == errno.EINVAL:
+            read_only = f"the folder for its changes cannot be an upper layer: {read_only}"
+    binds, mounts = named(policy), _mount_points()
+    for bind in with_mounts_below(binds, policy.hide, mounts):
+        if over is not None and bind.is_copied:
+            _make_place(bind.path, is_folder=True)
+            call("move_mount", over, b"", AT_FDCWD, os.fsencode(bind.path), _MOVE_FROM_EMPTY_PATH)
+            top = bind.path
             continue
+        is_guarded = bool(top) and _is_guarded(bind, top, mounts)
         try:
-            place = open_path(old, (bind.source or bind.path)[1:], RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS)
+            path = bind.path[len(top) + 1 :] if is_guarded else (bind.source or bind.path)[1:]
+            place = open_path(over if over is not None and is_guarded else begun.old, path)
         except FileNotFoundError:
             if bind.writable or bind.source:
                 raise
             continue  # what is not there cannot be read either
-        try:
-            sealed &= _bind(place, bind, binds, empty, made)
-        finally:
-            os.close(place)
-    os.close(empty)
-    return NewRoot(sealed, read_only)
+        bound += [] if is_guarded else [bind.path]
+        with closing_fd(place):
+            sealed &= _bind(place, bind, binds, None if is_guarded else empty, made)
+    close_all((empty,) if over is None else (empty, over))
+    return NewRoot(sealed, read_only, tuple(bound))
 
 
-def _bind(place: int, bind: Bind, binds: tuple[Bind, ...], empty: int, made: list[str]) -> bool:
-    """Bind one path; see `_bind_all`.
+def _is_guarded(bind: Bind, top: str, mounts: Iterable[str]) -> bool:
+    """Whether it is bound, read-only, from the copy-on-write folder `top`: nothing is mounted at it or on the way."""
+    if not bind.is_plain or bind.is_mount or not bind.path.startswith(f"{top}/"):
+        return False
+    return not any(is_inside(bind.path, mount) and mount.startswith(f"{top}/") for mount in mounts)
+
+
+def _bind(place: int, bind: Bind, binds: tuple[Bind, ...], empty: int | None, made: list[str]) -> bool:
+    """Bind one path; see `_bind_all`. Without `empty`, the second layer of an overlay, it comes from one already.
 
     An overlay keeps the mounts inside it by itself; without one the folders that lead to them are made here, and what
     lies beside them is bound one by one.
@@ -346,17 +375,15 @@ def _bind(place: int, bind: Bind, binds: tuple[Bind, ...], empty: int, made: lis
     is_folder = stat.S_ISDIR(mode)
     if not bind.is_mount:
         refuse_special(bind.path, mode)
-    if not (is_folder or stat.S_ISREG(mode)) or _is_shown_by_another(bind, binds):
+    around = _around(bind.path, binds)
+    is_shown = around is not None and not (around.writable or around.is_tool or around.is_copied)
+    if not (is_folder or stat.S_ISREG(mode)) or (is_shown and bind.is_plain and not bind.is_mount):
         return True
     _make_place(bind.path, is_folder=is_folder)
-    to_seal = is_folder and bind.is_plain
-    if to_seal:
-        try:
-            tree = _make_overlay(place, empty)
-        except OSError:
-            pass
-        else:
-            _attach(tree, bind.path)
+    to_seal = is_folder and bind.is_plain and empty is not None
+    if to_seal and empty is not None:
+        with contextlib.suppress(OSError):
+            _attach(_make_overlay((place, empty)), bind.path)
             return True
     pinned = pinned_inside(bind, binds)
     if pinned and is_folder and (to_seal or bind.source):
@@ -368,108 +395,90 @@ def _bind(place: int, bind: Bind, binds: tuple[Bind, ...], empty: int, made: lis
     return not to_seal
 
 
-class _Upper(NamedTuple):
-    """The layers above a folder that is seen copy-on-write, as O_PATH descriptors; see `Policy.copy_on_write`."""
+def _make_overlay(lower: Sequence[int], upper: tuple[int, int] | None = None) -> int:
+    """Return a detached overlay mount of folders, the top one first; all are O_PATH descriptors.
 
-    changes: int
-    work: int
-    #: Marks what is hidden in the folder as deleted.
-    hiding: int
-
-
-def _make_overlay(folder: int, below: int, upper: _Upper | None = None) -> int:
-    """Return a detached overlay mount that shows `folder`; both are O_PATH descriptors of folders.
-
-    Overlayfs wants two layers; an empty one stands `below`, so that the folder's own attributes are seen. Layers go by
-    descriptor, because names may hold commas and colons, and because a path could be swapped. Does not show what is
-    mounted below the folder.
+    `upper` is the layer that takes the changes, with its work folder. Without one overlayfs wants two lower layers: an
+    empty one stands at the bottom, so that the folder's own attributes are seen. Layers go by descriptor, because names
+    may hold commas and colons, and because a path could be swapped. Does not show what is mounted below the folders.
     """
-    context = call("fsopen", b"overlay", _FSOPEN_CLOEXEC)
-    try:
+    options: list[tuple[bytes, bytes | int | None]] = [
         # Without it the marks of overlayfs are trusted.* attributes, which a user namespace may not read.
-        call("fsconfig", context, _SET_FLAG, b"userxattr", None, 0)
+        (b"userxattr", None),
         # One device number for files and folders, where inode numbers leave room for that.
-        call("fsconfig", context, _SET_STRING, b"xino", b"auto", 0)
-        if upper:
-            call("fsconfig", context, _SET_FD, b"upperdir", None, upper.changes)
-            call("fsconfig", context, _SET_FD, b"workdir", None, upper.work)
-            # Nobody mounts this upper layer again, so nothing needs to wait for the disk.
-            call("fsconfig", context, _SET_FLAG, b"volatile", None, 0)
-            call("fsconfig", context, _SET_FD, b"lowerdir+", None, upper.hiding)
-        call("fsconfig", context, _SET_FD, b"lowerdir+", None, folder)
-        call("fsconfig", context, _SET_FD, b"lowerdir+", None, below)
-        call("fsconfig", context, _CREATE, None, None, 0)
-        return call("fsmount", context, _FSMOUNT_CLOEXEC, (0 if upper else _READ_ONLY) | _NO_SUID | _NO_DEVICES)
-    finally:
-        os.close(context)
+        (b"xino", b"auto"),
+    ]
+    if upper:  # nobody mounts this upper layer again, so nothing needs to wait for the disk
+        options += ((b"upperdir", upper[0]), (b"workdir", upper[1]), (b"volatile", None))
+    options += ((b"lowerdir+", folder) for folder in lower)
+    return make_mount(b"overlay", options, read_only=upper is None)
 
 
-def _bind_copy_on_write(old: int, bind: Bind, hidden: Sequence[Path]) -> str:
-    """Mount a folder whose changes go to its upper layer. Return why it could not be; it is read-only then."""
+def _make_copy_on_write(begun: BegunRoot, policy: Policy, empty: int) -> int | None:
+    """Return a detached mount of a folder whose changes go to the upper layer; None if the policy wants none."""
+    over = policy.copy_on_write
+    if over is None:
+        return None
     opened: list[int] = []
-
-    def opening(path: str) -> int:
-        opened.append(open_path(old, path[1:], RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS))
-        return opened[-1]
-
-    changes, work = bind.layers or ("", "")
     try:
-        folder = opening(bind.path)
-        hiding = _make_hiding_layer(folder, bind.path, hidden)
-        opened.append(hiding)
-        below = os.open(_EMPTY, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        opened.append(below)
-        tree = _make_overlay(folder, below, _Upper(opening(changes), opening(work), hiding))
-        _make_place(bind.path, is_folder=True)
-        _attach(tree, bind.path)
-    except OSError as error:
-        return error.strerror or str(error)
+        opened += (open_path(begun.old, str(path)[1:]) for path in over[:4] if path)
+        folder, changes, work, *earlier = opened
+        watched = Watched(policy.home_names, *_hidden_in(folder, str(over.folder), policy.hide))
+        hiding: tuple[int, ...] = ()
+        if begun.lookups:
+            begun.lookups.watch(watched)
+            hiding = (begun.lookups.hidden,) if watched.hidden else ()
+        elif watched.hidden:
+            opened.append(_make_hiding_layer(watched))
+            hiding = (opened[-1],)
+        return _make_overlay((*earlier, *hiding, folder, empty), (changes, work))
     finally:
-        for place in opened:
-            os.close(place)
-    return ""
+        close_all(opened)
 
 
-def _make_hiding_layer(folder: int, path: str, hidden: Sequence[Path]) -> int:
-    """Make a layer in which every hidden path inside the folder is a whiteout: not listed, not there.
+def _make_hiding_layer(watched: Watched) -> int:
+    """Make a layer in which every hidden path inside a folder is a whiteout: not listed, not there.
 
     The folders on the way have the modes of those below, because the upper ones are seen.
     """
-    os.mkdir(_HIDING, stat.S_IMODE(os.stat(folder).st_mode))
-    for secret in hidden:
-        if not is_inside(str(secret), path) or str(secret) == path:
+    for inner, (mode, _) in watched.folders.items():
+        os.mkdir(f"{_HIDING}/{inner}".rstrip("/"), mode)
+    for name in watched.hidden:
+        os.mknod(f"{_HIDING}/{name}", stat.S_IFCHR, 0)
+    return open_path(AT_FDCWD, _HIDING)
+
+
+def _hidden_in(folder: int, path: str, hidden: Sequence[Path]) -> tuple[tuple[str, ...], dict[str, tuple[int, int]]]:
+    """Return the hidden paths inside a folder, relative to it, and mode and mtime of the folders that lead to them."""
+    names, seen = dict[str, None](), {"": os.stat(folder)}
+    for secret in sorted(map(str, hidden)):
+        if not secret.startswith(f"{path}/"):
             continue
-        *folders, name = str(secret)[len(path) + 1 :].split("/")
-        place, inner = _HIDING, ""
+        name = secret[len(path) + 1 :]
+        above = [name[:at] for at, letter in enumerate(name) if letter == "/"]
+        if any(inner in names for inner in above):
+            continue  # inside another one
         try:
-            for each in folders:
-                inner = f"{inner}{each}/"
-                place = f"{place}/{each}"
-                if not os.path.isdir(place):
-                    os.mkdir(place, stat.S_IMODE(os.stat(inner, dir_fd=folder, follow_symlinks=False).st_mode) | 0o300)
-            os.mknod(f"{place}/{name}", stat.S_IFCHR, 0)
-        except (FileNotFoundError, NotADirectoryError, FileExistsError):
-            continue  # it is gone, or inside another hidden path
-    return os.open(_HIDING, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            found = {inner: os.stat(inner, dir_fd=folder, follow_symlinks=False) for inner in above}
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # it is gone
+        if all(stat.S_ISDIR(each.st_mode) for each in found.values()):
+            seen |= found
+            names[name] = None
+    return tuple(names), {path: (stat.S_IMODE(each.st_mode) | 0o300, each.st_mtime_ns) for path, each in seen.items()}
 
 
 def _bind_children(place: int, path: str, pinned: tuple[str, ...]) -> None:
     """Everything in a folder but the pinned paths, which get their own mounts later."""
-    listed = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=place)
-    try:
+    with closing_fd(os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=place)) as listed:
         for name in os.listdir(listed):
-            child = f"{path}/{name}"
-            if child in pinned:
-                continue
-            with contextlib.suppress(FileNotFoundError):  # removed since we listed it
-                _bind_child(listed, name, child, pinned)
-    finally:
-        os.close(listed)
+            if f"{path}/{name}" not in pinned:
+                with contextlib.suppress(FileNotFoundError):  # removed since we listed it
+                    _bind_child(listed, name, f"{path}/{name}", pinned)
 
 
 def _bind_child(folder: int, name: str, child: str, pinned: tuple[str, ...]) -> None:
-    place = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-    try:
+    with closing_fd(os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)) as place:
         mode = os.stat(place).st_mode
         if any(inner.startswith(f"{child}/") for inner in pinned):
             os.mkdir(child, 0o755)
@@ -480,15 +489,6 @@ def _bind_child(folder: int, name: str, child: str, pinned: tuple[str, ...]) -> 
         elif stat.S_ISDIR(mode) or stat.S_ISREG(mode):
             _make_place(child, is_folder=stat.S_ISDIR(mode))
             _graft(place, b"", child, _SYSTEM_ATTRIBUTES)
-    finally:
-        os.close(place)
-
-
-def _is_shown_by_another(bind: Bind, binds: tuple[Bind, ...]) -> bool:
-    around = _around(bind.path, binds)
-    if around is None or around.writable or around.is_tool or around.layers:
-        return False
-    return bind.is_plain and not bind.is_mount
 
 
 def _around(path: str, binds: Iterable[Bind]) -> Bind | None:
@@ -506,7 +506,7 @@ def with_mounts_below(binds: tuple[Bind, ...], hidden: Sequence[Path], mounts: I
         if mount not in known
         and (around := _around(mount, binds)) is not None
         and around.is_plain
-        and not any(is_inside(mount, str(secret)) for secret in hidden)
+        and not is_hidden(mount, hidden)
     }
     return tuple(sorted((*binds, *more.values()), key=lambda bind: bind.path.count("/")))
 
@@ -519,9 +519,14 @@ def _mount_points() -> tuple[str, ...]:
     return tuple(os.fsdecode(point[len(b"/.old") :]) for point in found if point.startswith(b"/.old/"))
 
 
-def _hide(policy: Policy) -> None:
-    """Cover what is hidden and yet lies inside something named."""
+def _hide(policy: Policy, root: NewRoot) -> None:
+    """Cover what is hidden and yet lies inside something named. A layer hides what is inside a copy-on-write folder."""
+    over = policy.copy_on_write
+    layered = str(over.folder) if over and not root.read_only else ""
+    inner = [path for path in root.bound if is_inside(path, layered)]
     for path in policy.hide:
+        if layered and is_inside(str(path), layered) and not any(is_inside(str(path), other) for other in inner):
+            continue
         try:
             mode = os.lstat(path).st_mode
         except OSError:

@@ -1,8 +1,7 @@
 """The sandbox outside Linux: a child process with a deadline, and nothing else.
 
-Covered: the process group dies at the deadline and when the program ends; no inherited environment; the
-output is bounded. `Exit.sandbox` says "none" and `Exit.missing` names every guard.
-Not covered: network, files, children that leave the group, the death of the runtime itself.
+Covered: the process group dies at the deadline and when the program ends; no inherited environment; the output is
+bounded. Not covered: network, files, children that leave the group, the death of the runtime itself.
 """
 
 import contextlib
@@ -15,19 +14,20 @@ from typing import Final
 
 from skillyard.sandbox.ipc import RunStreams, StreamFds, attached_pipes
 from skillyard.sandbox.launch import Exit, Launch
-from skillyard.sandbox.layers import NO_LAYERS, plan
+from skillyard.sandbox.layers import NO_LAYERS, check_guards
 
 _GRACE_SECONDS: Final = 0.2
 
 
 class LocalSandbox:
-    """Raises SandboxUnavailable for a policy that demands anything: here nothing can be guarded."""
+    """Raises SandboxUnavailable for a launch with a policy: here nothing can be guarded."""
 
     def close(self) -> None:
         """Nothing stays open between two runs."""
 
     def __call__(self, launch: Launch) -> Exit:
-        chosen = plan(NO_LAYERS, launch.policy)
+        if launch.policy:
+            check_guards(NO_LAYERS, launch.policy)
         timed_out = False
         control, theirs = socket.socketpair()
 
@@ -46,7 +46,7 @@ class LocalSandbox:
                 streams.collect(control, process.stop_soon)
             supervisor.join()
             streams.drain()
-            return streams.as_exit(process.stop(), timed_out=timed_out, missing=chosen.missing)
+            return streams.as_exit(process.stop(), timed_out=timed_out)
 
     def attach(self, launch: Launch) -> "_LocalProcess":
         """Start it and leave its streams to the caller; its deadline is the caller's too."""
@@ -55,7 +55,7 @@ class LocalSandbox:
 
 
 class _LocalProcess:
-    """An `AttachedProcess` that is ended by its process group alone."""
+    """A program that is ended by its process group alone; see `launcher.SupervisedProcess`."""
 
     def __init__(self, launch: Launch, inner: StreamFds, outer: StreamFds = (-1, -1, -1)) -> None:
         self.stdin, self.stdout, self.stderr = outer
@@ -84,11 +84,8 @@ class _LocalProcess:
         return self._child.wait()
 
     def stop_soon(self) -> None:
-        """For whoever must not wait: SIGTERM now, SIGKILL after the grace."""
-        if self._signal(signal.SIGTERM):
-            late = threading.Timer(_GRACE_SECONDS, self._signal, (signal.SIGKILL,))
-            late.daemon = True
-            late.start()
+        """Like `stop`, for whoever must not wait."""
+        threading.Thread(target=self.stop, daemon=True).start()
 
     def _signal(self, which: signal.Signals) -> bool:
         try:

@@ -17,7 +17,7 @@ from skillyard.sandbox import bubblewrap, cgroup, namespaces, seccomp
 from skillyard.sandbox.confine import counts_by_namespace, landlock_version
 from skillyard.sandbox.launch import Policy
 from skillyard.sandbox.layers import Layers
-from skillyard.sandbox.syscalls import MACHINE
+from skillyard.sandbox.syscalls import MACHINE, closing_fd
 
 
 def probe() -> Layers:
@@ -26,14 +26,14 @@ def probe() -> Layers:
     abi = landlock_version()
     if not abi:
         reasons["landlock"] = Message("this kernel has none")
-    filtered = _tried(reasons, "seccomp", _try_seccomp)
+    reasons["seccomp"] = _try_seccomp()
     pid_limit = not _try_namespaces(Policy(), pid_limit=True)
-    apart = pid_limit or _tried(reasons, "namespaces", lambda: _try_namespaces(Policy()))
-    overlaid = apart and _tried(reasons, "overlay", _try_overlay)
-    wrapper = ""
-    if not apart:
-        wrapper, reason = bubblewrap.find()
-        reasons |= {"bubblewrap": reason} if reason else {}
+    reasons["namespaces"] = "" if pid_limit else _try_namespaces(Policy())
+    apart, wrapper = not reasons["namespaces"], ""
+    if apart:
+        reasons["overlay"] = _try_overlay()
+    else:
+        wrapper, reasons["bubblewrap"] = bubblewrap.find()
     groups = cgroup.find()
     cgroup.sweep(groups)
     if not groups.memory:
@@ -41,22 +41,15 @@ def probe() -> Layers:
     return Layers(
         namespaces=apart,
         landlock=abi,
-        seccomp=filtered,
+        seccomp=not reasons["seccomp"],
         bubblewrap=wrapper,
-        overlay=overlaid,
+        overlay=apart and not reasons["overlay"],
         cgroup=groups,
         pid_limit=pid_limit,
         process_limit=os.getuid() != 0 and counts_by_namespace(),
         root=os.getuid() == 0,
-        reasons=reasons,
+        reasons={name: reason for name, reason in reasons.items() if reason},
     )
-
-
-def _tried(reasons: dict[str, str], name: str, attempt: Callable[[], str]) -> bool:
-    reason = attempt()
-    if reason:
-        reasons[name] = reason
-    return not reason
 
 
 def _try_seccomp() -> str:
@@ -66,14 +59,12 @@ def _try_seccomp() -> str:
     return _in_child(os.fork, lambda: seccomp.load(program))
 
 
-def _try_namespaces(policy: Policy, *, pid_limit: bool = False, check: Callable[[bool], None] | None = None) -> str:
+def _try_namespaces(policy: Policy, *, pid_limit: bool = False, check: Callable[[bool], None] = lambda _: None) -> str:
     uid, gid = os.getuid(), os.getgid()  # before the child is somebody else
 
     def enter() -> None:
-        old = namespaces.begin((), uid=uid, gid=gid, own_network=True)
-        sealed = namespaces.finish(old, policy, "/", pid_limit=pid_limit).sealed
-        if check:
-            check(sealed)
+        begun = namespaces.begin((), uid=uid, gid=gid, own_network=True)
+        check(namespaces.finish(begun, policy, "/", pid_limit=pid_limit).sealed)
 
     return _in_child(partial(namespaces.clone, network=False), enter)
 
@@ -110,21 +101,20 @@ def _in_child(start: Callable[[], int], attempt: Callable[[], None]) -> str:
     """Try it in a child that does nothing else. Return why it failed; empty if it worked."""
     answers, say = os.pipe()
     with open(answers, "rb") as stream:
-        try:
-            pid = start()
-        except OSError as error:
-            os.close(say)
-            return str(error)
-        if pid == 0:
-            reason = "ok"
+        with closing_fd(say):
             try:
-                attempt()
+                pid = start()
             except OSError as error:
-                reason = str(error) or type(error).__name__
-            finally:
-                os.write(say, reason.encode())
-                os._exit(0)
-        os.close(say)
+                return str(error)
+            if pid == 0:
+                reason = "ok"
+                try:
+                    attempt()
+                except OSError as error:
+                    reason = str(error) or type(error).__name__
+                finally:
+                    os.write(say, reason.encode())
+                    os._exit(0)
         reason = stream.read().decode(errors="replace")
     os.waitpid(pid, 0)
     return "" if reason == "ok" else reason or Message("it ended before it could say why")

@@ -1,13 +1,11 @@
 """The only way out of a run that was granted single hosts: a proxy outside, on a socket inside.
 
-The supervisor opens a listening socket on the loopback of the run's net namespace and hands it out. A socket belongs to
-the namespace that it was made in, so this process, which is outside, accepts what the run connects to. It speaks HTTP
-CONNECT and plain HTTP (`GET http://host/`). It resolves names itself, because there is no resolver inside, and
-connects to the very address that it checked.
+A socket belongs to the namespace that it was made in, so this process, which is outside, accepts what the run connects
+to. It speaks HTTP CONNECT and plain HTTP (`GET http://host/`). It resolves names itself, because there is no resolver
+inside, and connects to the very address that it checked.
 
 Covered: other hosts and ports; names that resolve to this machine, its networks or a cloud's metadata address; another
 server name in TLS than the host; requests that two parsers could read in two ways; slow, huge and very many requests.
-Ends with the run, and tells which hosts were refused.
 Not covered: what a granted server does with a request, so another site behind the same server (the Host header of plain
 HTTP in a tunnel, an encrypted server name); UDP; this machine's own public address.
 """
@@ -23,21 +21,13 @@ import time
 from collections.abc import Iterable
 from typing import Final, NoReturn
 
+from skillyard.sandbox import proxy_parsers
 from skillyard.sandbox.hosts import HostRule, canonical_host, is_address, is_allowed, parse_rule, with_port
 from skillyard.sandbox.ipc import send
-from skillyard.sandbox.proxy_parsers import (
-    MOST_HEAD_BYTES,
-    BadRequest,
-    BodyFilter,
-    Incomplete,
-    ProxyError,
-    parse_head,
-    parse_server_name,
-)
-from skillyard.sandbox.syscalls import PR_SET_PDEATHSIG, prctl
+from skillyard.sandbox.proxy_parsers import BadRequest, BodyFilter, ProxyError
+from skillyard.sandbox.syscalls import prctl
 
-#: Connections served at once; more wait in the backlog.
-_MOST_CONNECTIONS: Final = 128
+_MOST_CONNECTIONS: Final = 128  # connections served at once; more wait in the backlog
 #: Time limit in seconds for everything before bytes flow: greeting, head, first TLS message.
 _HEAD_SECONDS: Final = 20.0
 _CONNECT_SECONDS: Final = 15.0
@@ -47,20 +37,17 @@ _MOST_REFUSED: Final = 20
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 #: Addresses that some versions of Python call global and that are not: services of clouds (Azure, Oracle) among them.
 _NOT_PUBLIC: Final = (
-    *(ipaddress.ip_network(text) for text in ("192.0.0.0/24", "168.63.129.16/32", "192.88.99.0/24")),
-    *(ipaddress.ip_network(text) for text in ("3fff::/20", "5f00::/16", "2001::/23", "100::/64")),
+    *map(ipaddress.ip_network, ("192.0.0.0/24", "168.63.129.16/32", "192.88.99.0/24")),
+    *map(ipaddress.ip_network, ("3fff::/20", "5f00::/16", "2001::/23", "100::/64")),
 )
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class HostRefused(ProxyError):
-    """The host was not granted; `capability` would allow it."""
+    """The host was not granted."""
 
     status = "403 Forbidden"
-
-    def __init__(self, reason: str, capability: str) -> None:
-        super().__init__(f"{reason}. The person can allow it: skillyard grant @SKILL {capability}")
 
 
 class _Unreachable(ProxyError):
@@ -88,8 +75,7 @@ class HostGate:
 
     def __init__(self, rules: Iterable[HostRule]) -> None:
         self._rules = tuple(rules)
-        #: The capabilities that were missing, in order and each once.
-        self.refused: dict[str, None] = {}
+        self.refused: dict[str, None] = {}  # the capabilities that were missing, in order and each once
 
     def check(self, host: str, port: int) -> None:
         """`host` is canonical."""
@@ -100,7 +86,7 @@ class HostGate:
         capability = f"network:{with_port(host, port)}"
         if len(self.refused) < _MOST_REFUSED:
             self.refused[capability] = None
-        raise HostRefused(reason, capability)
+        raise HostRefused(f"{reason}. The person can allow it: skillyard grant @SKILL {capability}")
 
     def open(self, host: str, port: int) -> socket.socket:
         """Connect to a granted host. Raises HostRefused or _Unreachable."""
@@ -115,12 +101,12 @@ class HostGate:
         allowed = [address for address in found if self._may_connect(host, address, port)]
         if not allowed:
             self._refuse(f"{host} is {found[0]}, an address that is not public", _as_host(found[0]), port)
-        failure: OSError | None = None
+        failure = ""
         for address in allowed[:_MOST_ADDRESSES]:
             try:
                 return socket.create_connection((address, port), timeout=_CONNECT_SECONDS)
             except OSError as error:
-                failure = error
+                failure = str(error)
         raise _Unreachable(f"{host}:{port} cannot be reached: {failure}")
 
     def _may_connect(self, host: str, text: str, port: int) -> bool:
@@ -154,9 +140,9 @@ class NameFilter:
             return data
         self._held += data
         try:
-            named = parse_server_name(self._held)
+            named = proxy_parsers.parse_server_name(self._held)
             host = self._host if named is None else canonical_host(named.decode("ascii"))
-        except Incomplete:
+        except proxy_parsers.Incomplete:
             return b""
         except ValueError as error:
             raise BadRequest(str(error)) from None
@@ -178,11 +164,11 @@ class Connection:
             try:
                 data = b""
                 while b"\r\n\r\n" not in data:
-                    if len(data) > MOST_HEAD_BYTES:
+                    if len(data) > proxy_parsers.MOST_HEAD_BYTES:
                         raise BadRequest("the head of the request is too long")
                     data += self._receive()
                 head, _, rest = data.partition(b"\r\n\r\n")
-                request = parse_head(head)
+                request = proxy_parsers.parse_head(head)
                 server = self._gate.open(request.host, request.port)
             except ProxyError as error:
                 self._answer(error.status, str(error))
@@ -259,7 +245,7 @@ def _end(*ends: socket.socket) -> None:
 
 def serve(listener: socket.socket, control: socket.socket, hosts: Iterable[str]) -> NoReturn:
     """Serve connections until `control` ends or says something; then tell it what was refused."""
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    prctl("PDEATHSIG", signal.SIGKILL)
     gate = HostGate(map(parse_rule, hosts))
     threading.stack_size(256 * 1024)
     threading.Thread(target=_accept, args=(listener, gate), daemon=True).start()
@@ -280,13 +266,11 @@ def _accept(listener: socket.socket, gate: HostGate) -> None:
 
     while True:
         slots.acquire()
+        client: socket.socket | None = None
         try:
             client, _ = listener.accept()
-        except OSError:  # it has gone already
-            slots.release()
-            continue
-        try:
             threading.Thread(target=work, args=(client,), daemon=True).start()
-        except RuntimeError:  # no thread to be had
-            client.close()
+        except (OSError, RuntimeError):  # it has gone already, or there is no thread to be had
             slots.release()
+            if client:
+                client.close()

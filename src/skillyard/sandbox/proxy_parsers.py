@@ -4,6 +4,7 @@ Strict: whatever two parsers could read in two ways is refused.
 """
 
 import re
+from collections.abc import Generator
 from typing import Final, NamedTuple
 
 from skillyard.sandbox.hosts import canonical_host, split_port
@@ -35,11 +36,9 @@ class BadRequest(ProxyError):
 class ProxyRequest(NamedTuple):
     host: str
     port: int
-    #: CONNECT; else `head` is forwarded to the server, and then the body.
-    is_tunnel: bool = True
+    is_tunnel: bool = True  # CONNECT; else `head` is forwarded to the server, and then the body
     head: bytes = b""
-    #: -1 is chunked.
-    body_bytes: int = 0
+    body_bytes: int = 0  # -1 is chunked
 
 
 def parse_head(head: bytes) -> ProxyRequest:
@@ -95,70 +94,74 @@ def _body_bytes(lengths: list[bytes], codings: list[bytes], minor: bytes) -> int
     return -1 if codings else int(lengths[0]) if lengths else 0
 
 
+_Pieces = Generator[bytes | None, None, None]
+
+
 class BodyFilter:
     """Passes on exactly the body of one request, and nothing that follows it on the same connection."""
 
     is_holding = False
 
     def __init__(self, body_bytes: int) -> None:
-        self._left = max(body_bytes, 0)
-        self._is_chunked = body_bytes < 0
         self._held = b""
-        self._in_trailer = False
-        self._expects_line_end = False
+        self._pieces = self._chunks() if body_bytes < 0 else self._take(body_bytes)
         self.done = body_bytes == 0
 
     def feed(self, data: bytes) -> bytes:
         """Return what may be forwarded now. Raise BadRequest for a broken chunk."""
-        if self.done:
-            return b""
-        if not self._is_chunked:
-            piece = data[: self._left]
-            self._left -= len(piece)
-            self.done = self._left == 0
-            return piece
         self._held += data
         out: list[bytes] = []
-        while (chunk := self._next_chunk()) is not None:
-            out.append(chunk)
+        for piece in self._pieces:
+            if piece is None:
+                break
+            out.append(piece)
+        else:
+            self.done = True
         return b"".join(out)
 
-    def _next_chunk(self) -> bytes | None:
-        """Return None where more must come first or nothing is left."""
-        if self.done:
-            return None
-        if self._left:
-            piece, self._held = self._held[: self._left], self._held[self._left :]
-            self._left -= len(piece)
-            return piece or None
-        if self._expects_line_end:
-            if len(self._held) < 2:
-                return None
+    # Each of these yields what may be forwarded, and None where more must come first.
+
+    def _chunks(self) -> _Pieces:
+        while size := (yield from self._chunk_size()):
+            yield b"%x\r\n" % size
+            yield from self._take(size)
+            while len(self._held) < 2:
+                yield None
             if not self._held.startswith(b"\r\n"):
                 raise BadRequest("a chunk is longer than its size")
-            self._held, self._expects_line_end = self._held[2:], False
-            return b"\r\n"
-        line, end, rest = self._held.partition(b"\r\n")
-        if not end and len(self._held) <= MOST_HEAD_BYTES:
-            return None
-        self._held = rest
-        if end and self._in_trailer:
-            self.done = not line
-            return b"\r\n" if self.done else b""
-        matched = _CHUNK.fullmatch(line) if end else None
+            self._held = self._held[2:]
+            yield b"\r\n"
+        yield b"0\r\n"
+        while (yield from self._line()):  # trailers are not forwarded
+            pass
+        yield b"\r\n"
+
+    def _take(self, size: int) -> _Pieces:
+        while size:
+            piece, self._held = self._held[:size], self._held[size:]
+            size -= len(piece)
+            yield piece or None
+
+    def _chunk_size(self) -> Generator[None, None, int]:
+        matched = _CHUNK.fullmatch((yield from self._line()))
         if not matched:
             raise BadRequest("a chunk has no size")
-        self._left = int(matched[1], 16)
-        self._in_trailer, self._expects_line_end = self._left == 0, self._left > 0
-        return b"%x\r\n" % self._left
+        return int(matched[1], 16)
 
+    def _line(self) -> Generator[None, None, bytes]:
+        while b"\r\n" not in self._held:
+            if len(self._held) > MOST_HEAD_BYTES:
+                raise BadRequest("a chunk has no size")
+            yield None
+        line, _, self._held = self._held.partition(b"\r\n")
+        return line
 
-# -- TLS
 
 _HANDSHAKE, _CLIENT_HELLO, _SERVER_NAME = 22, 1, 0
 _VERSION_AND_RANDOM_BYTES: Final = 2 + 32
 #: A ClientHello with post-quantum keys and a resumed session takes a few kilobytes.
 _MOST_HELLO_BYTES: Final = 65_536
+_BROKEN: Final = "the first message of TLS is broken"
 
 
 class Incomplete(Exception):
@@ -176,45 +179,33 @@ def parse_server_name(data: bytes) -> bytes | None:
         return None
     if len(data) > _MOST_HELLO_BYTES:
         raise ValueError("the first message of TLS is too long")
-    hello = _first_handshake(data)
-    try:
-        return _find_name(hello)
-    except IndexError:
-        raise ValueError("the first message of TLS is broken") from None
+    return _find_name(_first_handshake(data))
 
 
 def _first_handshake(data: bytes) -> bytes:
     """The body of the first handshake message, which may be spread over several records."""
     message, at = b"", 0
-    while True:
-        if len(message) >= 4:
-            if message[0] != _CLIENT_HELLO:
-                raise ValueError("TLS starts with something else than a ClientHello")
-            size = int.from_bytes(message[1:4], "big")
-            if len(message) >= 4 + size:
-                return message[4 : 4 + size]
-        if len(data) < at + 5:
+    while len(message) < 4 or len(message) < 4 + int.from_bytes(message[1:4], "big"):
+        if len(data) > at and data[at] != _HANDSHAKE:
+            raise ValueError(_BROKEN)
+        end = at + 5 + int.from_bytes(data[at + 3 : at + 5], "big")
+        if len(data) < end:
             raise Incomplete
-        if data[at] != _HANDSHAKE:
-            raise ValueError("the first message of TLS is broken")
-        length = int.from_bytes(data[at + 3 : at + 5], "big")
-        if len(data) < at + 5 + length:
-            raise Incomplete
-        message += data[at + 5 : at + 5 + length]
-        at += 5 + length
+        message, at = message + data[at + 5 : end], end
+        if message and message[0] != _CLIENT_HELLO:
+            raise ValueError("TLS starts with something else than a ClientHello")
+    return message[4 : 4 + int.from_bytes(message[1:4], "big")]
 
 
 def _take(data: bytes, length_bytes: int) -> tuple[bytes, bytes]:
     """Split off a vector, whose length stands in its first bytes."""
     end = length_bytes + int.from_bytes(data[:length_bytes], "big")
     if len(data) < end:
-        raise IndexError(end)
+        raise ValueError(_BROKEN)
     return data[length_bytes:end], data[end:]
 
 
 def _find_name(hello: bytes) -> bytes | None:
-    if len(hello) < _VERSION_AND_RANDOM_BYTES:
-        raise IndexError(len(hello))
     rest = hello[_VERSION_AND_RANDOM_BYTES:]
     for length_bytes in (1, 2, 1):  # session, ciphers, compressions
         _, rest = _take(rest, length_bytes)

@@ -9,73 +9,39 @@ Not covered: which files a call touches (Landlock and the mounts do that), and a
 
 import ctypes
 import errno
+import socket
+import stat
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Final, NamedTuple
 
-from skillyard.sandbox.syscalls import PR_SET_NO_NEW_PRIVS, call, numbers, prctl
+from skillyard.sandbox.syscalls import call, numbers, prctl, refused_calls
 
 AUDIT_ARCH: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
-#: Refused with EPERM, whatever the policy.
-REFUSED: Final = (
-    # other processes
-    *("ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "process_mrelease"),
-    *("pidfd_getfd", "kcmp", "move_pages", "migrate_pages"),
-    # mounts, namespaces, roots
-    *("mount", "umount2", "pivot_root", "chroot", "fsopen", "fsconfig", "fsmount", "fspick", "open_tree"),
-    *("open_tree_attr", "move_mount", "mount_setattr", "unshare", "setns"),
-    # files by handle, past every path rule
-    *("open_by_handle_at", "name_to_handle_at", "fanotify_init"),
-    # keys and kernel code
-    *("keyctl", "add_key", "request_key", "bpf", "perf_event_open", "userfaultfd"),
-    *("kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module"),
-    # the machine itself
-    *("reboot", "swapon", "swapoff", "acct", "quotactl", "quotactl_fd", "syslog", "sethostname"),
-    *("setdomainname", "settimeofday", "clock_settime", "clock_adjtime", "adjtimex", "vhangup"),
-    *("modify_ldt", "iopl", "ioperm", "uselib", "ustat", "_sysctl"),
-)
-#: Refused with ENOSYS, so that programs fall back: clone3 hides its flags behind a pointer, openat2 its mode.
-UNKNOWN: Final = ("clone3", "pidfd_send_signal", "openat2", "io_uring_setup", "io_uring_enter", "io_uring_register")
-
-#: Without namespaces: refused with EPERM, because they name things of the whole machine.
-REFUSED_WHEN_SHARED: Final = (
-    *("shmget", "shmat", "shmctl", "msgget", "msgsnd", "msgrcv", "msgctl"),
-    *("semget", "semop", "semtimedop", "semctl", "mq_open", "mq_unlink", "inotify_add_watch"),
-)
-#: Without namespaces: refused with ENOTSUP, like a file system that has no extended attributes.
-UNSUPPORTED_WHEN_SHARED: Final = (
-    *("setxattr", "lsetxattr", "fsetxattr", "setxattrat"),
-    *("removexattr", "lremovexattr", "fremovexattr", "removexattrat"),
-)
-#: Without namespaces: refused with ENOSYS; asyncio, Go and Rust then wait for their children in another way.
-UNKNOWN_WHEN_SHARED: Final = ("pidfd_open",)
+#: Refused whatever the policy and the arguments: name to error. The others only where there are no namespaces.
+REFUSED, REFUSED_WHEN_SHARED = refused_calls(shared=False), refused_calls(shared=True)
 
 #: Calls that change the process named by their first argument.
 _ON_A_PROCESS: Final = ("sched_setscheduler", "sched_setparam", "sched_setattr", "sched_setaffinity", "prlimit64")
 #: Calls that send a signal to the process named by their first argument, besides kill.
 _SIGNALS: Final = ("tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
-#: Which argument of a call is the mode of a file.
-_MODE_ARGUMENT: Final = dict.fromkeys(("chmod", "fchmod", "creat", "mkdir", "mknod"), 1) | dict.fromkeys(
-    ("fchmodat", "fchmodat2", "mkdirat", "mknodat"), 2
-)
-#: Calls whose mode counts only if their flags create a file: name to the argument with the flags; the mode follows.
-_FLAGS_ARGUMENT: Final = {"openat": 2, "open": 1}
+#: Which argument of a call is the mode of a file. The first two come often; the argument before their mode are flags.
+_MODE_ARGUMENT: Final = {
+    "openat": 3,
+    "open": 2,
+    **dict.fromkeys(("chmod", "fchmod", "creat", "mkdir", "mknod"), 1),
+    **dict.fromkeys(("fchmodat", "fchmodat2", "mkdirat", "mknodat"), 2),
+}
 _CREATES: Final = 0o100 | 0o20000000  # O_CREAT, and the bit of O_TMPFILE that is not O_DIRECTORY
-SPECIAL_BITS: Final = 0o6000  # S_ISUID, S_ISGID
-#: The number of the supervisor where it is the first process of a pid namespace.
-_SUPERVISOR: Final = 1
+_SUPERVISOR: Final = 1  # the number of the supervisor where it is the first process of a pid namespace
 
 #: New mount, cgroup, uts, ipc, user, pid and net namespaces, as clone knows them.
-NAMESPACE_FLAGS: Final = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
+_NAMESPACE_FLAGS: Final = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
 #: Typing into a terminal that we share with the person.
 _TERMINAL_REQUESTS: Final = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
-AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
-_SOCK_STREAM, _SOCK_SEQPACKET, _SOCK_DGRAM = 1, 5, 2
-_IPPROTO_TCP, _IPPROTO_UDP = 6, 17
-#: The type of a socket without SOCK_NONBLOCK and SOCK_CLOEXEC.
-_TYPE_MASK: Final = 0xF
+_TYPE_MASK: Final = 0xF  # the type of a socket without SOCK_NONBLOCK and SOCK_CLOEXEC
 
 _LOAD, _JUMP_EQUAL, _JUMP_ANY_BIT, _JUMP_AT_LEAST, _RETURN, _AND = 0x20, 0x15, 0x45, 0x35, 0x06, 0x54
 _ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
@@ -90,13 +56,11 @@ class Sockets(NamedTuple):
     (`sendto` a path works on it), so it is given only together with `unix`.
     """
 
-    #: TCP and UDP over IPv4 and IPv6.
-    internet: bool = False
+    internet: bool = False  # TCP and UDP over IPv4 and IPv6
     unix: bool = True
 
 
-#: (code, jump if true, jump if false, value)
-Instruction = tuple[int, int, int, int]
+Instruction = tuple[int, int, int, int]  # (code, jump if true, jump if false, value)
 _Steps = tuple[Instruction, ...]
 _PASS: Final[Instruction] = (_RETURN, 0, 0, _ALLOW)
 
@@ -105,6 +69,8 @@ _PASS: Final[Instruction] = (_RETURN, 0, 0, _ALLOW)
 def assemble(machine: str, sockets: Sockets, *, shared: bool = False) -> _Steps:
     """Return the filter. `shared`: the program has no namespaces, so it can name what belongs to others."""
     known = numbers(machine)
+    types = (socket.SOCK_STREAM, socket.SOCK_SEQPACKET, *([socket.SOCK_DGRAM] if sockets.unix else ()))
+    pair = (_argument(1), (_AND, 0, 0, _TYPE_MASK), *_allow_only(*types))
     return (
         (_LOAD, 0, 0, _ARCH),
         (_JUMP_EQUAL, 1, 0, AUDIT_ARCH[machine]),
@@ -113,16 +79,13 @@ def assemble(machine: str, sockets: Sockets, *, shared: bool = False) -> _Steps:
         (_JUMP_AT_LEAST, 0, 1, _X32),
         _fail(errno.ENOSYS),
         *_modes(known),
-        *_each(known, REFUSED, errno.EPERM),
-        *_each(known, UNKNOWN, errno.ENOSYS),
+        *_each(known, REFUSED),
         *_other_processes(known, shared=shared),
-        *(_each(known, REFUSED_WHEN_SHARED, errno.EPERM) if shared else ()),
-        *(_each(known, UNSUPPORTED_WHEN_SHARED, errno.ENOTSUP) if shared else ()),
-        *(_each(known, UNKNOWN_WHEN_SHARED, errno.ENOSYS) if shared else ()),
+        *_each(known, REFUSED_WHEN_SHARED if shared else {}),
         *_on(known["clone"], _NO_NEW_NAMESPACES),
         *_on(known["ioctl"], (_argument(1), *_fail_on(_TERMINAL_REQUESTS, errno.EPERM))),
         *_on(known["socket"], _socket(sockets)),
-        *_on(known["socketpair"], _socketpair(sockets)),
+        *_on(known["socketpair"], (_argument(0), *_if(socket.AF_UNIX, pair), _fail(errno.EACCES))),
         _PASS,
     )
 
@@ -131,7 +94,7 @@ def refuse(machine: str, names: Iterable[str], *, namespaces: bool = True) -> _S
     """Return a filter that refuses only these calls, to see how a machine without them behaves."""
     known = numbers(machine)
     no_namespaces = () if namespaces else _on(known["clone"], _NO_NEW_NAMESPACES)
-    return ((_LOAD, 0, 0, _NUMBER), *_each(known, names, errno.EPERM), *no_namespaces, _PASS)
+    return ((_LOAD, 0, 0, _NUMBER), *_each(known, dict.fromkeys(names, errno.EPERM)), *no_namespaces, _PASS)
 
 
 def _fail(code: int) -> Instruction:
@@ -143,11 +106,11 @@ def _argument(index: int) -> Instruction:
     return (_LOAD, 0, 0, _FIRST + 8 * index)
 
 
-_NO_NEW_NAMESPACES: Final[_Steps] = (_argument(0), (_JUMP_ANY_BIT, 0, 1, NAMESPACE_FLAGS), _fail(errno.EPERM))
+_NO_NEW_NAMESPACES: Final[_Steps] = (_argument(0), (_JUMP_ANY_BIT, 0, 1, _NAMESPACE_FLAGS), _fail(errno.EPERM))
 
 
-def _each(known: dict[str, int], names: Iterable[str], code: int) -> _Steps:
-    return _fail_on((known[name] for name in names if name in known), code)
+def _each(known: dict[str, int], refused: Mapping[str, int]) -> _Steps:
+    return tuple(step for name, code in refused.items() if name in known for step in _fail_on((known[name],), code))
 
 
 def _fail_on(values: Iterable[int], code: int) -> _Steps:
@@ -170,16 +133,16 @@ def _on(number: int, body: _Steps) -> _Steps:
 
 
 def _modes(known: dict[str, int]) -> _Steps:
-    """No call may give a file a setuid or setgid bit. First in the filter, because opening files is frequent."""
+    """No call may give a file a setuid or setgid bit. First in the filter, because opening files is frequent.
+
+    Where a call opens a file, its mode counts only if the flags create one.
+    """
     steps: list[Instruction] = []
-    refused = ((_JUMP_ANY_BIT, 0, 1, SPECIAL_BITS), _fail(errno.EPERM))
-    for name, flags in _FLAGS_ARGUMENT.items():
-        if name in known:
-            mode = (_argument(flags + 1), *refused)
-            steps += _on(known[name], (_argument(flags), (_JUMP_ANY_BIT, 0, len(mode), _CREATES), *mode))
     for name, index in _MODE_ARGUMENT.items():
-        if name in known:
-            steps += _on(known[name], (_argument(index), *refused))
+        body: _Steps = (_argument(index), (_JUMP_ANY_BIT, 0, 1, stat.S_ISUID | stat.S_ISGID), _fail(errno.EPERM))
+        if name.startswith("open"):
+            body = (_argument(index - 1), (_JUMP_ANY_BIT, 0, len(body), _CREATES), *body)
+        steps += _on(known[name], body) if name in known else ()
     return tuple(steps)
 
 
@@ -207,25 +170,18 @@ def _other_processes(known: dict[str, int], *, shared: bool) -> _Steps:
 
 def _socket(sockets: Sockets) -> _Steps:
     """The body for `socket`: always returns. A stream is TCP and a datagram is UDP, by name or by default (0)."""
-    streams, datagrams = (_argument(2), *_allow_only(0, _IPPROTO_TCP)), (_argument(2), *_allow_only(0, _IPPROTO_UDP))
     internet = (
         *(_argument(1), (_AND, 0, 0, _TYPE_MASK)),
-        *_if(_SOCK_STREAM, streams),
-        *_if(_SOCK_DGRAM, datagrams),
+        *_if(socket.SOCK_STREAM, (_argument(2), *_allow_only(0, socket.IPPROTO_TCP))),
+        *_if(socket.SOCK_DGRAM, (_argument(2), *_allow_only(0, socket.IPPROTO_UDP))),
         _fail(errno.EACCES),
     )
     return (
         _argument(0),
-        *(_if(AF_UNIX, (_PASS,)) if sockets.unix else ()),
-        *(((_JUMP_EQUAL, 1, 0, _AF_INET), *_if(_AF_INET6, internet)) if sockets.internet else ()),
+        *(_if(socket.AF_UNIX, (_PASS,)) if sockets.unix else ()),
+        *(((_JUMP_EQUAL, 1, 0, socket.AF_INET), *_if(socket.AF_INET6, internet)) if sockets.internet else ()),
         _fail(errno.EACCES),
     )
-
-
-def _socketpair(sockets: Sockets) -> _Steps:
-    types = (_SOCK_STREAM, _SOCK_SEQPACKET, *((_SOCK_DGRAM,) if sockets.unix else ()))
-    unix = (_argument(1), (_AND, 0, 0, _TYPE_MASK), *_allow_only(*types))
-    return (_argument(0), *_if(AF_UNIX, unix), _fail(errno.EACCES))
 
 
 @cache
@@ -236,7 +192,7 @@ def as_bytes(program: _Steps) -> bytes:
 
 def load(program: _Steps) -> None:
     """Confine this process and all that it starts, for good."""
-    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    prctl("NO_NEW_PRIVS", 1)
     code = as_bytes(program)
     held = ctypes.create_string_buffer(code, len(code))
     header = ctypes.create_string_buffer(struct.pack("@HP", len(program), ctypes.addressof(held)))

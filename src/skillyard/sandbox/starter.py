@@ -1,12 +1,8 @@
 """A small process with one thread, beside the runtime, whose only work is to fork a supervisor for each run.
 
-Forking a process that has threads is unsafe, and starting a fresh Python for each run takes too long. So the runtime
-starts this one once: by fork while it has a single thread itself, else as a program of its own. It ends when the
-runtime's end of the socket has closed and the last run is over. Whatever all runs need is computed here, before the
-fork: each page that a copy touches costs it a copy of that page.
-
-It also watches the time limit of each run, where the program cannot see or reach it: a supervisor that has not ended
-its run some seconds after the limit, after a stop or after the end of the runtime is not waited for.
+Forking a process that has threads is unsafe, and starting a fresh Python for each run takes too long. Whatever all runs
+need is computed here, before the fork: each page that a copy touches costs it a copy of that page. The starter also
+watches the time limit of each run, where the program cannot see or reach it; see "Processes" in the README.
 """
 
 import contextlib
@@ -25,35 +21,36 @@ from typing import Final
 
 from skillyard.sandbox import confine, namespaces
 from skillyard.sandbox.cgroup import Cgroup
-from skillyard.sandbox.ipc import INSIDE, PROBE, PROXY, STARTER_SOCKET, FdMessage, SpawnRequest, send
+from skillyard.sandbox.ipc import INSIDE, PROBE, PROXY, STARTER_SOCKET, FdMessage, send
 from skillyard.sandbox.launch import Policy
 from skillyard.sandbox.layers import Hierarchies
 from skillyard.sandbox.supervisor import as_failure, kill_descendants, supervise_inside, supervise_outside
-from skillyard.sandbox.syscalls import PR_SET_CHILD_SUBREAPER, fork, hide_arguments, prctl
+from skillyard.sandbox.syscalls import fork, hide_arguments, prctl
 
-_LONGEST_POLL: Final = 3_600_000.0
+_LONGEST_POLL: Final = 3600.0
 #: How long a supervisor may take to end its run before we do it: it needs a fraction of a second.
 _OVERDUE_SECONDS: Final = 3.0
+#: When the next supervisor is prepared, unless the run ends before: not while a run starts, which needs the processors.
+_SPARE_SECONDS: Final = 0.03
 
-#: What a supervisor inside namespaces is made for: its cgroup hierarchies, and whether it shares the network. None is
-#: one outside.
+_LIMITS: Final = ("network", "memory_bytes", "processes")  # what the starter must know of a policy
+#: The cgroup hierarchies of a supervisor inside namespaces, and whether it shares the network. None is one outside.
 _MadeFor = tuple[Hierarchies, bool] | None
 
 
 def main() -> None:
     """Run the starter. Never returns."""
-    code = 1
     try:
         _detach()
         _Service().serve()
-        code = 0
+        os._exit(0)
     finally:
-        os._exit(code)
+        os._exit(1)
 
 
 def _detach() -> None:
     """Keep nothing of the runtime: no file, lock, terminal or signal handler, and no arguments that /proc shows."""
-    hide_arguments("skillyard")
+    hide_arguments(b"skillyard")
     for file in map(int, os.listdir("/proc/self/fd")):
         if file > STARTER_SOCKET:
             with contextlib.suppress(OSError):  # the listing's own is closed already
@@ -67,7 +64,8 @@ def _detach() -> None:
         os.setsid()
     os.chdir("/")
     if os.getuid() == 0:
-        os.setgroups([])
+        with contextlib.suppress(PermissionError):  # in a user namespace that was made without this right
+            os.setgroups([])
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     signal.set_wakeup_fd(-1)
     for which in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
@@ -78,7 +76,7 @@ def _detach() -> None:
 class _Supervisor:
     """A supervisor, our end of its channel, and the run that it was given."""
 
-    def __init__(self, pid: int, channel: socket.socket, group: Cgroup | None, *, is_inside: bool) -> None:
+    def __init__(self, pid: int, channel: socket.socket, group: Cgroup, *, is_inside: bool) -> None:
         self.pid, self.channel, self.group, self.is_inside = pid, channel, group, is_inside
         #: Our copy of its end of the run's control socket, and until when we wait for its end.
         self.control: socket.socket | None = None
@@ -88,8 +86,7 @@ class _Supervisor:
     def send(self, message: FdMessage, policy: Policy) -> bool:
         """Send it its only request, once its cgroup has the limits. Return False if somebody killed it."""
         try:
-            if self.group:
-                self.group.limit(policy)
+            self.group.limit(policy)
             message.send(self.channel)
         except ConnectionError:
             return False
@@ -106,21 +103,12 @@ class _Supervisor:
             kill_descendants(self.pid)
             os.kill(self.pid, signal.SIGCONT)
 
-    def report_if_killed(self, status: int) -> dict[str, object] | None:
-        """The report for a supervisor that was killed. If it sent one itself, that one is read."""
-        if not os.WIFSIGNALED(status):
-            return None
-        timed_out = self.ended_here and not self.stop_requested
-        hit = self.group.hit() if self.group else ""
-        return {"failed": None, "code": -signal.SIGKILL, "timed_out": timed_out, "hit": hit}
-
     def close(self) -> None:
         """Close our descriptors."""
         self.channel.close()
         if self.control:
             self.control.close()
-        if self.group:
-            self.group.close()
+        self.group.close_counters()
 
 
 class _Service:
@@ -133,9 +121,9 @@ class _Service:
         #: How many runs of each sort there were. From the second on, a supervisor waits for the next one.
         self._requests: Counter[_MadeFor] = Counter()
         self._spares: dict[_MadeFor, _Supervisor] = {}
+        self._spares_due = math.inf
         self._poll = select.poll()
-        #: What to do when a descriptor can be read.
-        self._handlers: dict[int, Callable[[], None]] = {}
+        self._handlers: dict[int, Callable[[], None]] = {}  # what to do when a descriptor can be read
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         gc.disable()
         gc.freeze()
@@ -155,12 +143,20 @@ class _Service:
         self._watch(STARTER_SOCKET, self._receive)
         self._watch(self._woken, self._reap)
         # Whoever loses its supervisor becomes our child, where we find it.
-        prctl(PR_SET_CHILD_SUBREAPER, 1)
+        prctl("CHILD_SUBREAPER", 1)
         while self._channel.fileno() >= 0 or self._children:
-            for file, _ in self._poll.poll(self._poll_milliseconds()):
+            deadlines = (child.deadline for child in self._children.values() if child)
+            left = min(self._spares_due, *deadlines, _LONGEST_POLL + time.monotonic()) - time.monotonic()
+            for file, _ in self._poll.poll(max(0.0, left) * 1000 + 1):
                 if handler := self._handlers.get(file):
                     handler()
-            self._end_overdue_runs()
+            now = time.monotonic()
+            for child in self._children.values():
+                if child and child.deadline <= now:
+                    child.deadline = now + _OVERDUE_SECONDS
+                    child.end()
+            if self._spares_due <= now:
+                self._prepare_spares()
 
     def _reap(self) -> None:
         os.read(self._woken, 4096)
@@ -173,9 +169,10 @@ class _Service:
                 orphans = orphans or pid not in self._children
                 if supervisor := self._children.pop(pid, None):
                     orphans = orphans or not supervisor.is_inside
-                    self._forget_run(supervisor, supervisor.report_if_killed(status))
-                    if supervisor.group:
-                        supervisor.group.remove()
+                    self._forget_run(supervisor, was_killed=os.WIFSIGNALED(status))
+                    supervisor.group.close()
+        if self._spares_due < math.inf:
+            self._spares_due = 0.0
         if orphans:  # a supervisor outside was killed: its program's children are ours now
             kill_descendants(keep=self._children)
 
@@ -184,6 +181,7 @@ class _Service:
         if message is None:  # the runtime is gone
             self._unwatch(STARTER_SOCKET)
             self._channel.close()
+            self._requests.clear()
             for spare in self._spares.values():
                 spare.channel.close()  # without a request it ends now
             return
@@ -197,21 +195,22 @@ class _Service:
                 self._run(message)
         except OSError as error:
             with contextlib.suppress(OSError), socket.socket(fileno=os.dup(message.control)) as control:
-                send(control, {"failed": as_failure("layers", error)})
+                send(control, as_failure("layers", error))
         message.close()
-        # Only now: a copy of us would keep the message's files open.
+        self._spares_due = time.monotonic() + _SPARE_SECONDS
+
+    def _prepare_spares(self) -> None:
+        """Have a supervisor wait for the next run of each sort that comes often."""
+        self._spares_due = math.inf
         for made_for, count in self._requests.items():
             if count > 1 and made_for not in self._spares:
                 with contextlib.suppress(OSError):  # the next request will tell why
                     self._spares[made_for] = self._prepare(made_for, None)
 
-    # -- the second clock
-
     def _follow(self, supervisor: _Supervisor, message: FdMessage, limit_seconds: float) -> None:
         """Watch over a run that a supervisor was given, with a copy of its end of the control socket."""
         control = supervisor.control = socket.socket(fileno=os.dup(message.control))
         supervisor.deadline = time.monotonic() + limit_seconds + _OVERDUE_SECONDS
-        supervisor.stop_requested = supervisor.ended_here = False
 
         def expect_end() -> None:
             """The runtime asked to stop, or is gone, or has its report already."""
@@ -221,51 +220,45 @@ class _Service:
 
         self._watch(control.fileno(), expect_end)
 
-    def _poll_milliseconds(self) -> float | None:
-        first = min((child.deadline for child in self._children.values() if child), default=math.inf)
-        return None if first == math.inf else min(max(0.0, first - time.monotonic()) * 1000 + 1, _LONGEST_POLL)
-
-    def _end_overdue_runs(self) -> None:
-        now = time.monotonic()
-        for child in self._children.values():
-            if child and child.deadline <= now:
-                child.deadline = now + _OVERDUE_SECONDS
-                child.end()
-
-    def _forget_run(self, supervisor: _Supervisor, report: dict[str, object] | None = None) -> None:
-        control, supervisor.control, supervisor.deadline = supervisor.control, None, math.inf
+    def _forget_run(self, supervisor: _Supervisor, *, was_killed: bool) -> None:
+        """Report in place of a supervisor that was killed. If it sent a report itself, that one is read."""
+        control, supervisor.control = supervisor.control, None
         if control:
             self._unwatch(control.fileno())
             with control, contextlib.suppress(OSError):
-                if report:
-                    send(control, report)
-
-    # -- starting supervisors
+                if was_killed:
+                    timed_out = supervisor.ended_here and not supervisor.stop_requested
+                    hit = supervisor.group.hit()
+                    send(control, {"failed": None, "code": -signal.SIGKILL, "timed_out": timed_out, "hit": hit})
 
     def _run(self, message: FdMessage) -> None:
         """Give a run to the supervisor that waits for its sort, or to a new one."""
-        request = SpawnRequest.from_json(message.content())
-        policy = request.policy or Policy()
-        made_for = (request.plan.layers.cgroup.without_kill(), policy.network) if message.kind == INSIDE else None
+        request = message.content()
+        # Only what is needed here: this is done for each run, before its supervisor learns of it.
+        policy = Policy(**{name: request["policy"][name] for name in _LIMITS if request["policy"]})
+        hierarchies = Hierarchies(**request["layers"]["cgroup"])
+        if hierarchies.unified not in {hierarchies.memory, hierarchies.pids}:
+            hierarchies = hierarchies._replace(unified="")  # it costs a move, and the pid namespace ends everybody
+        made_for = (hierarchies, policy.network) if message.kind == INSIDE else None
         supervisor = self._spares.pop(made_for, None)
         if not (supervisor and supervisor.send(message, policy)):
             supervisor = self._prepare(made_for, message)
             if not supervisor.send(message, policy):
                 raise ConnectionResetError(errno.ECONNRESET, "the supervisor ended before it had its order")
-        self._follow(supervisor, message, request.limit_seconds)
+        self._follow(supervisor, message, request["limit_seconds"])
         self._requests[made_for] += 1
 
     def _prepare(self, made_for: _MadeFor, message: FdMessage | None) -> _Supervisor:
         """The new process closes its copy of the present `message`, so that the end of that run is seen."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        group: Cgroup | None = None
+        hierarchies, network = made_for or (Hierarchies(), False)
         copy, serve = fork, partial(supervise_outside, theirs)
         if made_for:
             confine.warm_up()
-            hierarchies, network = made_for
             layout = namespaces.system_layout(network=network)
+        group = Cgroup(hierarchies)
+        if made_for:
             begin = partial(namespaces.begin, layout, uid=os.getuid(), gid=os.getgid(), own_network=not network)
-            group = Cgroup.make(hierarchies)
             copy, serve = partial(namespaces.clone, network=network), partial(supervise_inside, theirs, begin, group)
 
         def work() -> None:
@@ -278,12 +271,10 @@ class _Service:
             with theirs:
                 pid = self._fork(copy, work)
             supervisor = self._children[pid] = _Supervisor(pid, ours, group, is_inside=made_for is not None)
-            if group:
-                group.add(pid)
+            group.add(pid)
         except OSError:
             ours.close()  # without a request it ends, if there is one
-            if group:
-                group.remove()
+            group.close()
             raise
         return supervisor
 
@@ -293,7 +284,6 @@ class _Service:
         if pid:
             self._children[pid] = None
             return pid
-        code = 1
         try:
             signal.set_wakeup_fd(-1)
             self._channel.close()
@@ -301,9 +291,9 @@ class _Service:
                 if other:
                     other.close()
             work()
-            code = 0
+            os._exit(0)
         finally:
-            os._exit(code)
+            os._exit(1)
 
 
 def _answer_probe(message: FdMessage) -> None:

@@ -1,8 +1,7 @@
 """The process beside one run: starts the program, watches the clock, ends the whole tree, reports how it went.
 
-With namespaces it runs inside, as their first process, confined like the program itself: when it ends, for
-whatever reason, the kernel ends everybody in there. Without, it runs outside as a child subreaper: whoever loses its
-parent becomes its own child, and is found.
+With namespaces it is their first process, confined like the program itself, and the kernel ends everybody in there with
+it. Without, it runs outside as a child subreaper: whoever loses its parent becomes its own child, and is found.
 
 Covered: whoever the program leaves behind (daemons, double forks, those that ignore SIGTERM) dies when it ends, at the
 limit, and when the runtime goes away however suddenly, because then the control socket closes.
@@ -29,35 +28,16 @@ from skillyard.sandbox.hosts import proxy_variables
 from skillyard.sandbox.ipc import LISTENER, FdMessage, SpawnRequest, StreamFds, close_all, send
 from skillyard.sandbox.launch import Policy
 from skillyard.sandbox.layers import Level
-from skillyard.sandbox.syscalls import (
-    MACHINE,
-    PR_SET_CHILD_SUBREAPER,
-    PR_SET_DUMPABLE,
-    PR_SET_PDEATHSIG,
-    fork,
-    prctl,
-)
+from skillyard.sandbox.syscalls import MACHINE, fork, prctl
 
-#: How a run is stopped: SIGTERM, this long, SIGKILL.
-_GRACE_SECONDS: Final = 0.2
-#: How long we wait for killed processes to be gone before we report anyway.
-_STUCK_SECONDS: Final = 5.0
+_GRACE_SECONDS: Final = 0.2  # how a run is stopped: SIGTERM, this long, SIGKILL
+_STUCK_SECONDS: Final = 5.0  # how long we wait for killed processes to be gone before we report anyway
 _LONGEST_POLL_SECONDS: Final = 3600.0
 #: Processes reaped at once: a program whose children end without pause must not keep us from the clock.
 _MOST_REAPED: Final = 1000
-#: Connections that wait for the proxy to accept them.
-_PROXY_BACKLOG: Final = 256
+_PROXY_BACKLOG: Final = 256  # connections that wait for the proxy to accept them
 #: Python ignores some of these, and our own processes others; a program expects the defaults.
-_RESTORED: Final = (
-    *(signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD),
-    *(signal.SIGINT, signal.SIGQUIT, signal.SIGHUP),
-)
-
-#: Signals everybody in the tree of a run.
-_Signal = Callable[[], None]
-
-
-# -- the process tree
+_RESTORED: Final = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 
 
 def _descendants(root: int, keep: Container[int] = ()) -> Iterator[int]:
@@ -100,22 +80,21 @@ class _ChildWatcher:
 
     def __init__(self) -> None:
         self._main = 0
-        #: As waitpid gives it; negative while it runs.
-        self._status = -1
+        self._status = -1  # as waitpid gives it; negative while it runs
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)  # without a handler the pipe is not written
 
     def follow(
-        self, main: int, control: socket.socket, limit_seconds: float, terminate: _Signal, kill: _Signal
+        self, main: int, control: socket.socket, limit_seconds: float, signal_tree: Callable[[signal.Signals], None]
     ) -> dict[str, Any]:
         """Wait for the program, then end its whole tree. Return the report."""
         self._main = main
         timed_out = self._wait(control, time.monotonic() + limit_seconds)
         if self._status < 0:
-            terminate()
+            signal_tree(signal.SIGTERM)
             self._wait_until(lambda: not self._reap() or self._status >= 0, _GRACE_SECONDS)
-        self._wait_until(lambda: not self._reap(), _STUCK_SECONDS, kill)
+        self._wait_until(lambda: not self._reap(), _STUCK_SECONDS, partial(signal_tree, signal.SIGKILL))
         code = os.waitstatus_to_exitcode(self._status) if self._status >= 0 else -signal.SIGKILL
         return {"failed": None, "code": code, "timed_out": timed_out, "hit": ""}
 
@@ -151,11 +130,10 @@ class _ChildWatcher:
             os.write(self._wake, b".")
         return True
 
-    def _wait_until(self, done: Callable[[], bool], seconds: float, act: _Signal | None = None) -> None:
+    def _wait_until(self, done: Callable[[], bool], seconds: float, act: Callable[[], None] = lambda: None) -> None:
         deadline = time.monotonic() + seconds
         while not done():
-            if act:
-                act()
+            act()
             left = deadline - time.monotonic()
             if left <= 0:
                 return
@@ -163,21 +141,18 @@ class _ChildWatcher:
 
 
 def as_failure(stage: str, error: OSError) -> dict[str, Any]:
-    """Report an error as the value of `failed`. One about a path is the caller's, whichever stage meets it."""
+    """Return the report of a run that could not start. An error about a path is the caller's, whichever stage it is."""
     why = error.strerror or str(error)
     if error.filename:
         stage, why = "path", f"{os.fsdecode(error.filename)}: {why}"
-    return {"stage": stage, "errno": error.errno or 0, "text": why}
+    return {"failed": {"stage": stage, "errno": error.errno or 0, "text": why}}
 
 
-# -- the program itself, with its three streams, in a session of its own and with the usual signals
-
-
-def _find_program(name: str, path: str) -> str:
+def _find_program(name: str, env: dict[str, str]) -> str:
     """Find it as a shell does; a name with a slash is a path."""
     if "/" in name:
         return name
-    for folder in path.split(":"):
+    for folder in env.get("PATH", os.defpath).split(":"):
         candidate = f"{folder or '.'}/{name}"
         if os.access(candidate, os.X_OK) and not os.path.isdir(candidate):
             return candidate
@@ -185,15 +160,10 @@ def _find_program(name: str, path: str) -> str:
 
 
 def _spawn(argv: tuple[str, ...], env: dict[str, str], streams: StreamFds) -> int:
-    """Start it beside this process, without copying this process."""
-    return os.posix_spawn(
-        _find_program(argv[0], env.get("PATH", os.defpath)),
-        argv,
-        env,
-        file_actions=[(os.POSIX_SPAWN_DUP2, stream, at) for at, stream in enumerate(streams)],
-        setsid=True,
-        setsigdef=_RESTORED,
-    )
+    """Start it beside this process, in a session of its own and with the usual signals."""
+    dups = [(os.POSIX_SPAWN_DUP2, stream, at) for at, stream in enumerate(streams)]
+    program = _find_program(argv[0], env)
+    return os.posix_spawn(program, argv, env, file_actions=dups, setsid=True, setsigdef=_RESTORED)
 
 
 def _exec(argv: tuple[str, ...], env: dict[str, str], streams: StreamFds) -> NoReturn:
@@ -203,57 +173,57 @@ def _exec(argv: tuple[str, ...], env: dict[str, str], streams: StreamFds) -> NoR
         signal.signal(which, signal.SIG_DFL)
     for at, stream in enumerate(streams):
         os.dup2(stream, at)
-    os.execve(_find_program(argv[0], env.get("PATH", os.defpath)), argv, env)  # noqa: S606
+    os.execve(_find_program(argv[0], env), argv, env)  # noqa: S606
 
 
-# -- inside
+def _serve(channel: socket.socket, run: Callable[[SpawnRequest, StreamFds, socket.socket], dict[str, Any]]) -> None:
+    """Receive one request, run it and send the report. Return at once if no request is coming any more."""
+    if message := FdMessage.receive(channel):
+        with socket.socket(fileno=message.control) as control, contextlib.suppress(ConnectionError):
+            send(control, run(SpawnRequest.from_json(message.content()), message.streams, control))
 
 
-def supervise_inside(channel: socket.socket, begin: Callable[[], int], group: Cgroup | None) -> None:
+def supervise_inside(channel: socket.socket, begin: Callable[[], namespaces.BegunRoot], group: Cgroup) -> None:
     """Serve one request, as the first process of new namespaces; nothing of it outlives this process.
 
     `begin` is `namespaces.begin`: whatever does not depend on the request is done before it comes.
     """
-    failed: dict[str, Any] | None = None
-    old = -1
     try:
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        old = begin()
+        prctl("PDEATHSIG", signal.SIGKILL)
+        begun = begin()
     except OSError as error:
-        failed = as_failure("layers", error)
-    message = FdMessage.receive(channel)
-    if message is None:
-        return
-    with socket.socket(fileno=message.control) as control, contextlib.suppress(ConnectionError):
-        request = SpawnRequest.from_json(message.content())
-        send(control, {"failed": failed} if failed else _run_inside(request, message.streams, old, group, control))
+        failure = as_failure("layers", error)
+        _serve(channel, lambda *_: failure)
+    else:
+        _serve(channel, partial(_run_inside, begun, group))
 
 
 def _run_inside(
-    request: SpawnRequest, streams: StreamFds, old: int, group: Cgroup | None, control: socket.socket
+    begun: namespaces.BegunRoot, group: Cgroup, request: SpawnRequest, streams: StreamFds, control: socket.socket
 ) -> dict[str, Any]:
     stage = "layers"
-    policy = request.policy or Policy()
+    policy, layers = request.policy or Policy(), request.layers
     try:
         proxy = _open_proxy(policy, control)
-        layers = request.plan.layers
         pid_limit = layers.pid_limit and not layers.process_limit
-        root = namespaces.finish(old, policy, request.cwd, pid_limit=pid_limit)
+        root = namespaces.finish(begun, policy, request.cwd, pid_limit=pid_limit)
         sealed = root.sealed and layers.overlay
-        confine.restrict(request.plan.level, policy, layers, "", sealed=sealed)
-        prctl(PR_SET_DUMPABLE, 0)
+        confine.restrict(policy, layers, "", sealed=sealed)
+        prctl("DUMPABLE", 0)
         watcher = _ChildWatcher()
         stage = "program"
         os.chdir(request.cwd)
         main = _spawn(request.argv, request.env | proxy | namespaces.home_variables(policy), streams)
     except OSError as error:
-        return {"failed": as_failure(stage, error)}
+        return as_failure(stage, error)
     close_all(streams)
     # In a pid namespace, -1 is everybody else in it.
-    terminate, kill = partial(_signal_all, (-1,), signal.SIGTERM), partial(_signal_all, (-1,), signal.SIGKILL)
-    report = watcher.follow(main, control, request.limit_seconds, terminate, kill)
-    facts = {"sealed": sealed, "read_only": root.read_only, "home": namespaces.list_home()}
-    return report | {"hit": group.hit() if group else "", **facts}
+    report = watcher.follow(main, control, request.limit_seconds, partial(_signal_all, (-1,)))
+    report |= {"sealed": sealed, "read_only": root.read_only, "home": namespaces.list_home(policy), "hit": group.hit()}
+    report |= {"looked_for": begun.lookups.read() if begun.lookups else ()}
+    with contextlib.suppress(OSError, ValueError):  # a kernel that counts otherwise: nothing is known then
+        report |= {"tried_network": not policy.network and namespaces.tried_network()}
+    return report
 
 
 def _open_proxy(policy: Policy, control: socket.socket) -> dict[str, str]:
@@ -265,95 +235,84 @@ def _open_proxy(policy: Policy, control: socket.socket) -> dict[str, str]:
         return proxy_variables(policy.hosts, listener.getsockname()[1])
 
 
-# -- outside
-
-
 def supervise_outside(channel: socket.socket) -> None:
     """Serve one request with the other layers, with bubblewrap, or with none."""
-    prctl(PR_SET_CHILD_SUBREAPER, 1)
-    prctl(PR_SET_DUMPABLE, 0)
-    message = FdMessage.receive(channel)
-    if message is None:
-        return
-    request = SpawnRequest.from_json(message.content())
+    prctl("CHILD_SUBREAPER", 1)
+    prctl("DUMPABLE", 0)
+    _serve(channel, _run_outside)
+
+
+def _run_outside(request: SpawnRequest, streams: StreamFds, control: socket.socket) -> dict[str, Any]:
     temp = f"{os.environ.get('TMPDIR') or '/tmp'}/skillyard-{os.urandom(8).hex()}"
-    group: Cgroup | None = None
-    with socket.socket(fileno=message.control) as control, contextlib.suppress(ConnectionError):
-        try:
-            group = Cgroup.make(request.plan.layers.cgroup)
-            report = _run_outside(request, message.streams, group, temp, control)
-        except OSError as error:
-            report = {"failed": as_failure("program", error)}
-        if group:
-            group.remove()
+    try:
+        with contextlib.closing(Cgroup(request.layers.cgroup)) as group:
+            return _follow_outside(request, streams, control, group, temp)
+    except OSError as error:
+        return as_failure("program", error)
+    finally:
         if os.path.lexists(temp):
             from shutil import rmtree  # noqa: PLC0415  (after the run)
 
             rmtree(temp, ignore_errors=True)
-        send(control, report)
 
 
-def _run_outside(
-    request: SpawnRequest, streams: StreamFds, group: Cgroup | None, temp: str, control: socket.socket
+def _follow_outside(
+    request: SpawnRequest, streams: StreamFds, control: socket.socket, group: Cgroup, temp: str
 ) -> dict[str, Any]:
-    def terminate() -> None:
-        _signal_all(_descendants(os.getpid()), signal.SIGTERM)
-
-    def kill() -> None:
-        if not (group and group.kill()):
+    def signal_tree(which: signal.Signals) -> None:
+        if which is signal.SIGTERM:
+            _signal_all(_descendants(os.getpid()), which)
+        elif not group.kill():
             kill_descendants()
 
     watcher = _ChildWatcher()
-    failures, tell = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    failures, failure_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     if request.policy:
         for folder in ("", "/tmp", "/home"):
             os.mkdir(temp + folder, 0o700)
-        if group:
-            group.limit(request.policy)
+        group.limit(request.policy)
         main = fork()
         if main == 0:
-            _exec_confined(request, request.policy, streams, group, temp, tell)
+            _exec_confined(request, request.policy, streams, group, temp, failure_writer)
     else:
         os.chdir(request.cwd)
         main = _spawn(request.argv, request.env, streams)
-    close_all((tell, *streams))
-    report = watcher.follow(main, control, request.limit_seconds, terminate, kill)
+    close_all((failure_writer, *streams))
+    report = watcher.follow(main, control, request.limit_seconds, signal_tree)
     with contextlib.suppress(BlockingIOError):  # empty, and kept open by a process that the kernel cannot end
-        if failed := os.read(failures, 65536):
-            return {"failed": json.loads(failed)}
-    return report | {"hit": group.hit() if group else ""}
+        if failure := os.read(failures, 65536):
+            return dict(json.loads(failure))
+    return report | {"hit": group.hit()}
 
 
 def _exec_confined(
-    request: SpawnRequest, policy: Policy, streams: StreamFds, group: Cgroup | None, temp: str, tell: int
+    request: SpawnRequest, policy: Policy, streams: StreamFds, group: Cgroup, temp: str, failures: int
 ) -> NoReturn:
-    """In the child: apply the layers and exec the program, or tell why it could not start."""
+    """In the child: apply the layers and exec the program, or write to `failures` why it could not start."""
     stage = "layers"
     try:
         signal.set_wakeup_fd(-1)
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if group:
-            group.add(os.getpid())
-        if request.plan.level is Level.BUBBLEWRAP:
+        prctl("PDEATHSIG", signal.SIGKILL)
+        group.add(os.getpid())
+        if request.layers.level is Level.BUBBLEWRAP:
             _exec_bubblewrap(request, policy, streams)
-        confine.restrict(request.plan.level, policy, request.plan.layers, temp)
+        confine.restrict(policy, request.layers, temp)
         stage = "program"
         os.chdir(request.cwd)
-        home = {"TMPDIR": f"{temp}/tmp", "HOME": f"{temp}/home"}
-        _exec(request.argv, request.env | home, streams)
+        _exec(request.argv, request.env | {"TMPDIR": f"{temp}/tmp", "HOME": f"{temp}/home"}, streams)
     except OSError as error:
-        os.write(tell, json.dumps(as_failure(stage, error)).encode())
+        os.write(failures, json.dumps(as_failure(stage, error)).encode())
     finally:
         os._exit(1)
 
 
 def _exec_bubblewrap(request: SpawnRequest, policy: Policy, streams: StreamFds) -> NoReturn:
-    sockets = confine.sockets(policy, request.plan.level, request.plan.layers, sealed=False)
+    sockets = confine.sockets(policy, request.layers, sealed=False)
     filter_file = _inheritable_file("seccomp", seccomp.as_bytes(seccomp.assemble(MACHINE, sockets)))
     words = bubblewrap.arguments(policy, request.cwd, filter_file)
     options = _inheritable_file("options", b"".join(os.fsencode(word) + b"\0" for word in words))
     confine.limit(policy, own_namespaces=False)
-    command = (request.plan.layers.bubblewrap, "--args", str(options), "--", *request.argv)
+    command = (request.layers.bubblewrap, "--args", str(options), "--", *request.argv)
     _exec(command, request.env | namespaces.home_variables(policy), streams)
 
 

@@ -9,85 +9,63 @@ import errno
 import os
 import signal
 import struct
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 MACHINE: Final = os.uname().machine if hasattr(os, "uname") else ""
 
-#: Calls whose number differs between the two machines: name, x86-64, aarch64.
-_DIFFERENT: Final = """
-    acct 163 89, add_key 248 217, adjtimex 159 171, bpf 321 280, capset 126 91, chroot 161 51, clock_adjtime 305 266,
-    clock_settime 227 112, clone 56 220, delete_module 176 106, fanotify_init 300 262, fchmod 91 52, fchmodat 268 53,
-    finit_module 313 273, fremovexattr 199 16, fsetxattr 190 7, init_module 175 105, inotify_add_watch 254 27,
-    ioctl 16 29, ioprio_set 251 30, kcmp 312 272, kexec_file_load 320 294, kexec_load 246 104, keyctl 250 219,
-    kill 62 129, lremovexattr 198 15, lsetxattr 189 6, migrate_pages 256 238, mkdirat 258 34, mknodat 259 33,
-    mount 165 40, move_pages 279 239, mq_open 240 180, mq_unlink 241 181, msgctl 71 187, msgget 68 186, msgrcv 70 188,
-    msgsnd 69 189, name_to_handle_at 303 264, open_by_handle_at 304 265, openat 257 56, perf_event_open 298 241,
-    pivot_root 155 41, prctl 157 167, prlimit64 302 261, process_vm_readv 310 270, process_vm_writev 311 271,
-    ptrace 101 117, quotactl 179 60, reboot 169 142, removexattr 197 14, request_key 249 218, rt_sigqueueinfo 129 138,
-    rt_tgsigqueueinfo 297 240, sched_setaffinity 203 122, sched_setattr 314 274, sched_setparam 142 118,
-    sched_setscheduler 144 119, seccomp 317 277, semctl 66 191, semget 64 190, semop 65 193, semtimedop 220 192,
-    setdomainname 171 162, sethostname 170 161, setns 308 268, setpriority 141 140, settimeofday 164 170,
-    setxattr 188 5, shmat 30 196, shmctl 31 195, shmget 29 194, socket 41 198, socketpair 53 199, swapoff 168 225,
-    swapon 167 224, syslog 103 116, tgkill 234 131, tkill 200 130, umount2 166 39, unshare 272 97,
-    userfaultfd 323 282, vhangup 153 58
-"""
-#: Since Linux 5.1 new calls have the same number everywhere.
-_SAME: Final = """
-    pidfd_send_signal 424, io_uring_setup 425, io_uring_enter 426, io_uring_register 427, open_tree 428,
-    move_mount 429, fsopen 430, fsconfig 431, fsmount 432, fspick 433, pidfd_open 434, clone3 435, openat2 437,
-    pidfd_getfd 438, process_madvise 440, mount_setattr 442, quotactl_fd 443, landlock_create_ruleset 444,
-    landlock_add_rule 445, landlock_restrict_self 446, process_mrelease 448, fchmodat2 452, setxattrat 463,
-    removexattrat 466, open_tree_attr 467
-"""
-#: Only on x86-64; aarch64 does not have these calls.
-_X86_ONLY: Final = """
-    _sysctl 156, chmod 90, creat 85, ioperm 173, iopl 172, mkdir 83, mknod 133, modify_ldt 154, open 2, uselib 134,
-    ustat 136
-"""
+#: The columns of the table with the numbers of each machine.
+_COLUMNS: Final = {"x86_64": 1, "aarch64": 2}
+
+
+@cache
+def _table() -> list[list[str]]:
+    lines = Path(__file__).with_name("syscalls.txt").read_text().splitlines()
+    return [line.split() for line in lines if line and not line.startswith("#")]
 
 
 def numbers(machine: str) -> dict[str, int]:
     """Name to number on this machine; empty if we do not know the machine."""
-    tables = {"x86_64": ((_DIFFERENT, 1), (_SAME, 1), (_X86_ONLY, 1)), "aarch64": ((_DIFFERENT, 2), (_SAME, 1))}
-    rows = ((row.split(), column) for table, column in tables.get(machine, ()) for row in table.split(","))
-    return {fields[0]: int(fields[column]) for fields, column in rows}
+    column = _COLUMNS.get(machine)
+    return {row[0]: int(row[column]) for row in _table() if row[column] != "-"} if column else {}
+
+
+def refused_calls(*, shared: bool) -> dict[str, int]:
+    """Name to error of the calls that the table refuses always, or only to programs without namespaces."""
+    return {row[0]: getattr(errno, row[3]) for row in _table() if row[3:] and ("shared" in row[4:]) == shared}
 
 
 NUMBERS: Final = numbers(MACHINE)
 
 Argument = int | bytes | ctypes.Array[ctypes.c_char] | None
 
-_WORDS: Final = 6
 # PyDLL keeps the interpreter's lock, so a raw clone returns in the child as it left in the parent.
 _SYSCALL: Final = ctypes.PyDLL(None, use_errno=True).syscall if NUMBERS else None
 if _SYSCALL is not None:
-    _SYSCALL.argtypes = (ctypes.c_long,) * (_WORDS + 1)
+    _SYSCALL.argtypes = (ctypes.c_long, *(ctypes.c_void_p,) * 6)  # takes numbers, bytes and arrays alike
     _SYSCALL.restype = ctypes.c_long
 
 
 def call(name: str, *args: Argument) -> int:
     """Make one system call. ENOSYS where this machine's numbers are not known."""
     if _SYSCALL is None or name not in NUMBERS:
-        raise OSError(38, f"{name}: not known on {MACHINE or 'this system'}")
-    words = [arg if type(arg) is int else _address(arg) for arg in args]
-    answer: int = _SYSCALL(NUMBERS[name], *words, *_PADDING[len(words) :])
+        raise OSError(errno.ENOSYS, f"{name}: not known on {MACHINE or 'this system'}")
+    answer: int = _SYSCALL(NUMBERS[name], *args, *(0,) * (6 - len(args)))
     if answer == -1:
         code = ctypes.get_errno()
         raise OSError(code, f"{name}: {os.strerror(code)}")
     return answer
 
 
-_PADDING: Final = (0,) * _WORDS
-
-
-def _address(arg: Argument) -> int:
-    """Where the bytes are; whoever passes them keeps them alive during the call."""
-    if isinstance(arg, bytes):
-        return ctypes.cast(ctypes.c_char_p(arg), ctypes.c_void_p).value or 0
-    if isinstance(arg, ctypes.Array):
-        return ctypes.addressof(arg)
-    return int(arg or 0)
+@contextlib.contextmanager
+def closing_fd(file: int) -> Iterator[int]:
+    """Close a descriptor after the block."""
+    try:
+        yield file
+    finally:
+        os.close(file)
 
 
 def buffer(form: str, *values: int) -> ctypes.Array[ctypes.c_char]:
@@ -96,20 +74,15 @@ def buffer(form: str, *values: int) -> ctypes.Array[ctypes.c_char]:
     return ctypes.create_string_buffer(packed, len(packed))
 
 
-# prctl options
-PR_SET_PDEATHSIG = 1
-PR_SET_DUMPABLE = 4
-PR_SET_NAME = 15
-PR_SET_SECUREBITS = 28
-PR_SET_CHILD_SUBREAPER = 36
-PR_SET_NO_NEW_PRIVS = 38
+_PRCTL: Final = {"PDEATHSIG": 1, "DUMPABLE": 4, "NAME": 15, "SECUREBITS": 28, "CHILD_SUBREAPER": 36, "NO_NEW_PRIVS": 38}
 
 
-def prctl(option: int, value: int = 0, third: int = 0) -> None:
-    call("prctl", option, value, third, 0, 0)
+def prctl(option: str, value: int | bytes) -> None:
+    """Set an attribute of this process: PR_SET_`option`."""
+    call("prctl", _PRCTL[option], value)
 
 
-def hide_arguments(title: str) -> None:
+def hide_arguments(title: bytes) -> None:
     """Overwrite the command line and environment of this process, which /proc shows to others.
 
     A copy of the runtime has the runtime's: what the person typed, and their keys. `os.environ` stays as it is.
@@ -120,34 +93,28 @@ def hide_arguments(title: str) -> None:
     for start, end in ((first, last), (first_variable, last_variable)):
         if 0 < start < end:
             ctypes.memset(start, 0, end - start)
-    name = title.encode()[: max(0, last - first - 1)]
+    name = title[: max(0, last - first - 1)]
     if first > 0 and name:
         ctypes.memmove(first, name, len(name))
-    held = ctypes.create_string_buffer(title.encode())
-    call("prctl", PR_SET_NAME, ctypes.addressof(held), 0, 0, 0)
-
-
-_CAPABILITY_VERSION_3: Final = 0x20080522
-_SECURE_NOROOT_LOCKED: Final = 0b0010_1111  # NOROOT, NO_SETUID_FIXUP and their locks; KEEP_CAPS locked off
+    prctl("NAME", title)
 
 
 def drop_capabilities() -> None:
     """Give up every capability for good: root's special treatment, then the sets. After no_new_privs."""
     with contextlib.suppress(PermissionError):  # without CAP_SETPCAP there was nothing to lose
-        prctl(PR_SET_SECUREBITS, _SECURE_NOROOT_LOCKED)
-    call("capset", buffer("=Ii", _CAPABILITY_VERSION_3, 0), buffer("=6I", 0, 0, 0, 0, 0, 0))
+        prctl("SECUREBITS", 0b0010_1111)  # NOROOT, NO_SETUID_FIXUP and their locks; KEEP_CAPS locked off
+    version_3 = buffer("=Ii", 0x20080522, 0)
+    call("capset", version_3, buffer("=6I", 0, 0, 0, 0, 0, 0))
 
 
 #: For calls that take a folder's descriptor: paths start at the working directory.
 AT_FDCWD: Final = -100
-# openat2 resolve flags
-RESOLVE_NO_SYMLINKS = 0x04
-RESOLVE_IN_ROOT = 0x10
-_O_PATH = 0o10000000
+_NO_SYMLINKS, _IN_ROOT, _O_PATH = 0x04, 0x10, 0o10000000
 
 
-def open_path(root: int, path: str, resolve: int) -> int:
-    """A handle on a place, not on its content, found below `root` under the rules of `resolve`."""
+def open_path(root: int, path: str, *, literal: bool = True) -> int:
+    """A handle on a place, not on its content, found below `root`; a `literal` path is not followed through links."""
+    resolve = (_NO_SYMLINKS if literal else 0) | (0 if root == AT_FDCWD else _IN_ROOT)
     how = buffer("=QQQ", _O_PATH | os.O_CLOEXEC, 0, resolve)
     try:
         return call("openat2", root, os.fsencode(path), how, 24)
@@ -156,18 +123,30 @@ def open_path(root: int, path: str, resolve: int) -> int:
         raise OSError(error.errno, why, path) from None
 
 
-def fork() -> int:
-    """A copy of this process, without the hooks that Python and its modules run around a fork.
+_READ_ONLY, _NO_SUID, _NO_DEVICES = 1, 2, 4
+_FSOPEN_CLOEXEC = _FSMOUNT_CLOEXEC = 1
+_SET_FLAG, _SET_STRING, _SET_FD, _CREATE = 0, 1, 5, 6
 
-    Only for a process with a single thread: what the hooks repair cannot be broken there.
-    """
-    return call("clone", signal.SIGCHLD, 0, 0, 0, 0)
+
+def make_mount(kind: bytes, options: Iterable[tuple[bytes, bytes | int | None]], *, read_only: bool) -> int:
+    """Return a new file system, mounted nowhere yet. An option is a flag, or it has a text or a descriptor."""
+    with closing_fd(call("fsopen", kind, _FSOPEN_CLOEXEC)) as context:
+        for key, value in options:
+            if isinstance(value, int):
+                call("fsconfig", context, _SET_FD, key, None, value)
+            else:
+                call("fsconfig", context, _SET_FLAG if value is None else _SET_STRING, key, value)
+        call("fsconfig", context, _CREATE)
+        attributes = _NO_SUID | _NO_DEVICES | (_READ_ONLY if read_only else 0)
+        return call("fsmount", context, _FSMOUNT_CLOEXEC, attributes)
+
+
+def fork() -> int:
+    """Copy this process, which must have a single thread, without the hooks that Python runs around a fork."""
+    return call("clone", signal.SIGCHLD)
 
 
 def write_file(path: str, content: str) -> None:
     """One write to one of the kernel's files, which take all or nothing."""
-    file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
+    with closing_fd(os.open(path, os.O_WRONLY | os.O_CLOEXEC)) as file:
         os.write(file, content.encode())
-    finally:
-        os.close(file)

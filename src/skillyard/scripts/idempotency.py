@@ -9,11 +9,10 @@ import fcntl
 import hashlib
 import math
 import os
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +20,7 @@ from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message
 from skillyard.core.result import Result
 from skillyard.store import locks
-from skillyard.store.runs import Keys
+from skillyard.store.runs import KeyRecord, Keys
 
 WINDOW_SECONDS = 5.0
 
@@ -52,81 +51,71 @@ class KeyedResult(NamedTuple):
 Idempotency = Callable[[Key, Callable[[], Result]], KeyedResult]
 
 
-class StoredResult(NamedTuple):
-    prompt: str
-    #: None if the run is under way, or was lost with its owner.
-    result: Result | None
-    #: When it was written, by the clock of the store.
-    at: float
-    #: Whether it is a success within its window.
-    fresh: bool
-
-
 class KeyStore(ABC):
-    """The stored results, with their clock and a lock for each key."""
+    """The stored results, with their clock and a lock for each key. A success counts for all within its window."""
+
+    window_seconds: float
 
     @abstractmethod
     def now(self) -> float: ...
 
     @abstractmethod
-    def find(self, key: Key) -> StoredResult | None: ...
+    def find(self, key: Key) -> KeyRecord | None: ...
 
     @abstractmethod
     def owning(self, key: Key) -> AbstractContextManager[bool]:
         """Hold the key's lock; gives whether another call had it. Refuses to wait for another prompt's run."""
 
     @abstractmethod
-    def begin(self, key: Key) -> None: ...
-
-    @abstractmethod
-    def finish(self, key: Key, result: Result) -> None:
-        """Store the result, and forget what no window reaches any more."""
+    def write(self, key: Key, result: Result | None) -> None:
+        """Store that a run is under way, or its result; then forget what no window reaches any more."""
 
     def __call__(self, key: Key, execute: Callable[[], Result]) -> KeyedResult:
         arrived = self.now()
-        stored = self.find(key)
-        if stored and stored.result and stored.fresh:
-            key.check_prompt(stored.prompt)
-            return KeyedResult(stored.result, shared=True)
+        if found := self._shared(key, math.inf):
+            return found
         with self.owning(key) as waited:
-            stored = self.find(key)
-            # A success within its window counts for all; whoever waited for a run gets what it gave, also its failure.
-            if stored and stored.result and (stored.fresh or (waited and stored.at >= arrived)):
-                key.check_prompt(stored.prompt)
-                return KeyedResult(stored.result, shared=True)
-            self.begin(key)
+            # Whoever waited for a run gets its result, also a failure.
+            if found := self._shared(key, arrived if waited else math.inf):
+                return found
+            self.write(key, None)
             result = execute()
-            self.finish(key, result)
+            self.write(key, result)
             return KeyedResult(result, shared=False)
+
+    def _shared(self, key: Key, since: float) -> KeyedResult | None:
+        stored = self.find(key)
+        if not stored or not stored.result:
+            return None
+        is_fresh = stored.ok and 0 <= self.now() - stored.at <= self.window_seconds
+        if not is_fresh and stored.at < since:
+            return None
+        key.check_prompt(stored.prompt)
+        return KeyedResult(stored.result, shared=True)
 
 
 class LocalIdempotency(KeyStore):
-    """For one machine: rows in our database, and an flock for each key.
+    """For one machine: rows in our database, and an flock for each key. Each thread has one of its own.
 
     Covered: threads and processes of one user, kill -9 of the owner, jumps of the wall clock.
-    `open_keys` gives each thread a connection of its own.
     """
 
-    def __init__(self, open_keys: Callable[[], Keys], folder: Path, window_seconds: float = WINDOW_SECONDS) -> None:
-        self._open_keys, self._folder, self._window = open_keys, folder, window_seconds
-        self._threads = threading.local()
+    def __init__(self, keys: Keys, folder: Path, window_seconds: float = WINDOW_SECONDS) -> None:
+        self._keys, self._folder, self.window_seconds = keys, folder, window_seconds
 
     def now(self) -> float:
         return now()
 
-    def find(self, key: Key) -> StoredResult | None:
+    def find(self, key: Key) -> KeyRecord | None:
         kept = self._keys.find(key.digest)
-        if kept is None:
-            return None
-        at = kept.at if kept.boot == boot_id() else -math.inf
-        return StoredResult(kept.prompt, kept.result, at, kept.ok and 0 <= now() - at <= self._window)
+        return kept._replace(at=-math.inf) if kept and kept.boot != boot_id() else kept
 
-    def begin(self, key: Key) -> None:
-        self._keys.begin(key.digest, key.prompt, boot_id(), now())
-
-    def finish(self, key: Key, result: Result) -> None:
-        self._keys.finish(key.digest, result, boot_id(), now())
-        self._keys.forget_before(boot_id(), now() - self._window)
+    def write(self, key: Key, result: Result | None) -> None:
+        if result is None:
+            self._keys.begin(key.digest, key.prompt, boot_id(), now())
+        else:
+            self._keys.finish(key.digest, result, boot_id(), now())
+            self._keys.forget_before(boot_id(), now() - self.window_seconds)
 
     @contextmanager
     def owning(self, key: Key) -> Iterator[bool]:
@@ -141,28 +130,15 @@ class LocalIdempotency(KeyStore):
                     if stored := self.find(key):
                         key.check_prompt(stored.prompt)
                     fcntl.flock(file, fcntl.LOCK_EX)
-                # Its owner may have removed the file: what counts then is the one that is there now.
-                is_ours = _is_same_file(file, path)
+                with suppress(FileNotFoundError):
+                    # Its owner may have removed the file: what counts then is the one that is there now.
+                    is_ours = os.path.samestat(os.fstat(file), path.stat())
                 if is_ours:
                     yield waited
             finally:
                 if is_ours:  # whoever still waits for this file finds it gone, and those that come now make another
                     path.unlink(missing_ok=True)
                 os.close(file)
-
-    @property
-    def _keys(self) -> Keys:
-        keys: Keys | None = getattr(self._threads, "keys", None)
-        if keys is None:
-            keys = self._threads.keys = self._open_keys()
-        return keys
-
-
-def _is_same_file(file: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(file), path.stat())
-    except FileNotFoundError:
-        return False
 
 
 def now() -> float:

@@ -10,8 +10,7 @@ Needs the extra `skillyard[langgraph]`: only whoever runs the workflow imports t
 
 import operator
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypedDict
 
@@ -23,48 +22,11 @@ from langsmith import tracing_context
 
 from skillyard.core.errors import InvalidArgs, SkillError
 from skillyard.core.messages import Message
-from skillyard.core.values import Json
 from skillyard.install.installer import Installer
-from skillyard.install.review import Review, Reviews
+from skillyard.install.review import Reviews
 from skillyard.install.source import Tell
 from skillyard.scripts.interrupt import Decision
 from skillyard.store.database import make_private
-
-
-class InstallSteps:
-    """What the graph does to skills: the steps of `skillyard add` and `skillyard review`. Each can be done twice.
-
-    `on_terminal` says who decides: a person may keep anything, else only up to MEDIUM.
-    """
-
-    def __init__(self, installer: Installer, reviews: Reviews, tell: Tell, *, on_terminal: bool) -> None:
-        self._installer, self._reviews, self._tell, self._on_terminal = installer, reviews, tell, on_terminal
-
-    def begin(self, source: str, skills: Sequence[str]) -> tuple[list[str], str]:
-        """Return what was clean and is installed, and the review in which the rest waits, if there is any."""
-        result = self._installer.add(source, skills, self._tell, everything=True)
-        return [skill.folder for skill in result.installed], result.review.id if result.review else ""
-
-    def find(self, review: str) -> Review | None:
-        return self._reviews.find(review)
-
-    def held(self, review: str) -> Mapping[str, str]:
-        """What waits there, each with the hash of its files; nothing where there is no such review any more."""
-        found = self.find(review)
-        return {name: held.skill.hash for name, held in found.held.items()} if found else {}
-
-    def check(self, review: str, decisions: Mapping[str, Json]) -> None:
-        """Raise PermissionDenied if whoever decides may not keep one of these; before anything is stored."""
-        if found := self.find(review):
-            self._reviews.check(found, decisions, on_terminal=self._on_terminal)
-
-    def settle(self, review: str, decisions: Mapping[str, Json]) -> Sequence[str]:
-        """Do what was decided. Those that are not what was shown are returned, and go on waiting."""
-        found = self.find(review)
-        return self._reviews.resume(found, decisions, on_terminal=self._on_terminal).changed if found else ()
-
-    def is_installed(self, name: str, content_hash: str) -> bool:
-        return self._installer.is_installed(name, content_hash)
 
 
 class InstallStatus(NamedTuple):
@@ -73,9 +35,7 @@ class InstallStatus(NamedTuple):
     review: str
     waiting: tuple[str, ...]
     outcomes: Mapping[str, Decision]
-    #: Not what was shown before.
     changed: tuple[str, ...] = ()
-    #: Why the last decisions were not carried out.
     refused: str = ""
 
 
@@ -92,10 +52,29 @@ class _State(TypedDict, total=False):
 
 
 class InstallWorkflow:
-    def __init__(self, steps: InstallSteps, saver: SqliteSaver, project: str) -> None:
-        self._steps = steps
-        self._graph = _build(steps).compile(checkpointer=saver)
-        self._project = project
+    """The workflow of one project. Its nodes are the steps of `skillyard add` and `skillyard review`.
+
+    `on_terminal` says who decides: a person may keep anything, else only up to MEDIUM.
+    """
+
+    def __init__(
+        self, database: Path, project: Path, installer: Installer, reviews: Reviews, tell: Tell, *, on_terminal: bool
+    ) -> None:
+        self._project, self._installer, self._reviews = project, installer, reviews
+        self._tell, self._on_terminal = tell, on_terminal
+        make_private(database)
+        self._connection = sqlite3.connect(database, timeout=30, check_same_thread=False)
+        graph = StateGraph(_State)
+        graph.add_node("bring", self.bring)
+        graph.add_node("ask", self._ask, destinations=("settle", END))
+        graph.add_node("settle", self.settle)
+        graph.add_edge(START, "bring")
+        graph.add_edge("bring", "ask")
+        graph.add_edge("settle", "ask")
+        self._graph = graph.compile(checkpointer=SqliteSaver(self._connection))
+
+    def close(self) -> None:
+        self._connection.close()
 
     def start(self, thread: str, source: str, skills: Sequence[str] = ()) -> InstallStatus:
         """A thread that failed before anything was brought in may start again."""
@@ -103,48 +82,46 @@ class InstallWorkflow:
             raise InvalidArgs(Message("{thread} was started before: resume it, or choose another name", thread=thread))
         return self._go({"source": source, "skills": list(skills)}, thread)
 
-    def stand(self, thread: str) -> InstallStatus:
-        """After a crash, first to the end of what was begun."""
+    def resume(self, thread: str, decisions: Mapping[str, str]) -> InstallStatus:
+        """Go on with these answers; without any, with what was decided elsewhere, or after a crash.
+
+        Raise PermissionDenied, before anything is stored, if whoever decides may not keep one of these.
+        """
         state = self._state(thread)
         if not state.created_at:
             raise InvalidArgs(Message("no workflow {thread!r} in this project", thread=thread))
-        if state.next and not state.interrupts:
-            return self._go(None, thread)
-        return self._stand(thread)
-
-    def resume(self, thread: str, decisions: Mapping[str, str]) -> InstallStatus:
-        """Go on with these answers; without any, with what was decided elsewhere."""
-        stand = self.stand(thread)
-        answers = {skill: decision for skill, decision in decisions.items() if stand.outcomes.get(skill) != decision}
+        crashed = state.next and not state.interrupts
+        status = self._go(None, thread) if crashed else self._status(thread)
+        if review := self._reviews.find(status.review):
+            self._reviews.check(review, {**decisions}, on_terminal=self._on_terminal)
+        answers = {skill: decision for skill, decision in decisions.items() if status.outcomes.get(skill) != decision}
         for skill, decision in answers.items():
-            if skill not in stand.waiting:
-                waiting = ", ".join(stand.waiting) or Message("nothing")
-                raise InvalidArgs(
-                    Message("{skill!r} waits for no decision; waiting: {waiting}", skill=skill, waiting=waiting)
-                )
+            if skill not in status.waiting:
+                waiting = ", ".join(status.waiting) or Message("nothing")
+                msg = Message("{skill!r} waits for no decision; waiting: {waiting}", skill=skill, waiting=waiting)
+                raise InvalidArgs(msg)
             if decision not in set(Decision):
-                raise InvalidArgs(
-                    Message("{skill}: {decision!r} is neither keep nor uninstall", skill=skill, decision=decision)
-                )
+                msg = Message("{skill}: {decision!r} is neither keep nor uninstall", skill=skill, decision=decision)
+                raise InvalidArgs(msg)
         questions = self._state(thread).interrupts
-        if not questions or (stand.waiting and not answers):
-            return stand
+        if not questions or (status.waiting and not answers):
+            return status
         return self._go(Command(resume={questions[0].id: answers}), thread)
 
     def _go(self, given: Any, thread: str) -> InstallStatus:
         # Nothing of a project goes to a tracing service, whatever the environment says.
         with tracing_context(enabled=False):
             self._graph.invoke(given, self._config(thread), durability="sync")
-        return self._stand(thread)
+        return self._status(thread)
 
-    def _stand(self, thread: str) -> InstallStatus:
+    def _status(self, thread: str) -> InstallStatus:
         values = self._state(thread).values
         review, shown = values.get("review", ""), values.get("shown", {})
-        waiting = self._steps.held(review)
+        waiting = self._held(review)
         outcomes = dict.fromkeys(values.get("installed", ()), Decision.KEEP)
         for name, content_hash in shown.items():
             if name not in waiting:
-                is_kept = self._steps.is_installed(name, content_hash)
+                is_kept = self._installer.is_installed(name, content_hash)
                 outcomes[name] = Decision.KEEP if is_kept else Decision.UNINSTALL
         changed = tuple(name for name in values.get("changed", ()) if name in waiting)
         return InstallStatus(review, tuple(sorted(waiting)), outcomes, changed, values.get("refused", ""))
@@ -155,43 +132,35 @@ class InstallWorkflow:
     def _config(self, thread: str) -> RunnableConfig:
         return {"configurable": {"thread_id": f"{self._project}#{thread}"}}
 
+    def _held(self, review: str) -> dict[str, str]:
+        """Return what waits there, each with the hash of its files; nothing if there is no such review any more."""
+        found = self._reviews.find(review)
+        return {name: held.skill.hash for name, held in found.held.items()} if found else {}
 
-@contextmanager
-def open_workflow(steps: InstallSteps, database: Path, project: Path) -> Iterator[InstallWorkflow]:
-    make_private(database)
-    connection = sqlite3.connect(database, timeout=30, check_same_thread=False)
-    try:
-        yield InstallWorkflow(steps, SqliteSaver(connection), str(project))
-    finally:
-        connection.close()
+    # -- the nodes, each of which can be done twice
 
+    def bring(self, state: _State) -> _State:
+        """Install what is clean, and hold back the rest in a review."""
+        result = self._installer.add(state["source"], state["skills"], self._tell, everything=True)
+        review = result.review.id if result.review else ""
+        installed = [skill.folder for skill in result.installed]
+        return {"installed": installed, "review": review, "shown": self._held(review)}
 
-def _build(steps: InstallSteps) -> StateGraph[_State]:
-    def bring(state: _State) -> _State:
-        installed, review = steps.begin(state["source"], state["skills"])
-        return {"installed": installed, "review": review, "shown": {**steps.held(review)}}
-
-    def ask(state: _State) -> Command[str]:
-        held = steps.held(state["review"])
+    def _ask(self, state: _State) -> Command[str]:
+        held = self._held(state["review"])
         if not held:
             return Command(goto=END)
         answer = interrupt({"review": state["review"], "skills": sorted(held)})
         # What was shown is what counts; whoever resumes with nothing of use is asked again.
         decisions = dict(answer) if isinstance(answer, dict) else {}
-        return Command(goto="settle", update={"decisions": decisions, "shown": {**held}})
+        return Command(goto="settle", update={"decisions": decisions, "shown": held})
 
-    def settle(state: _State) -> _State:
+    def settle(self, state: _State) -> _State:
+        """Do what was decided. Skills that are not what was shown go on waiting."""
+        decisions = {**state["decisions"]}
         try:
-            changed = steps.settle(state["review"], state["decisions"])
+            review = self._reviews.find(state["review"])
+            resumed = self._reviews.resume(review, decisions, on_terminal=self._on_terminal) if review else None
         except SkillError as error:  # nothing was done, so everything goes on waiting
             return {"refused": error.msg}
-        return {"changed": [*changed], "refused": ""}
-
-    graph = StateGraph(_State)
-    graph.add_node("bring", bring)
-    graph.add_node("ask", ask, destinations=("settle", END))
-    graph.add_node("settle", settle)
-    graph.add_edge(START, "bring")
-    graph.add_edge("bring", "ask")
-    graph.add_edge("settle", "ask")
-    return graph
+        return {"changed": [*resumed.changed] if resumed else [], "refused": ""}

@@ -16,7 +16,8 @@ import psycopg
 from skillyard.core.envelope import as_json, from_json
 from skillyard.core.errors import DatabaseFailed
 from skillyard.core.result import Result
-from skillyard.scripts.idempotency import WINDOW_SECONDS, Key, KeyedResult, KeyStore, StoredResult
+from skillyard.scripts.idempotency import WINDOW_SECONDS, Key, KeyedResult, KeyStore
+from skillyard.store.runs import KeyRecord
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS skillyard_keys (
@@ -49,30 +50,29 @@ class PostgresIdempotency:
 
 class _PostgresKeys(KeyStore):
     def __init__(self, connection: psycopg.Connection, window_seconds: float) -> None:
-        self._connection, self._window = connection, window_seconds
+        self._connection, self.window_seconds = connection, window_seconds
 
     def now(self) -> float:
         row = self._connection.execute("SELECT extract(epoch FROM clock_timestamp())").fetchone()
         return float(row[0]) if row else 0.0
 
-    def find(self, key: Key) -> StoredResult | None:
-        row = self._connection.execute(
-            "SELECT prompt, result, extract(epoch FROM at), "
-            "ok AND clock_timestamp() - at BETWEEN interval '0' AND %s * interval '1 second' "
-            "FROM skillyard_keys WHERE digest = %s",
-            (self._window, key.digest),
-        ).fetchone()
-        return StoredResult(row[0], from_json(row[1]) if row[1] else None, float(row[2]), row[3]) if row else None
+    def find(self, key: Key) -> KeyRecord | None:
+        query = "SELECT prompt, result, extract(epoch FROM at) FROM skillyard_keys WHERE digest = %s"
+        row = self._connection.execute(query, (key.digest,)).fetchone()
+        return KeyRecord(row[0], "", float(row[2]), from_json(row[1]) if row[1] else None) if row else None
 
-    def begin(self, key: Key) -> None:
-        self._write(key, "", ok=False)
-
-    def finish(self, key: Key, result: Result) -> None:
-        self._write(key, as_json(result), ok=result.ok)
+    def write(self, key: Key, result: Result | None) -> None:
         self._connection.execute(
-            "DELETE FROM skillyard_keys WHERE result != '' AND clock_timestamp() - at > %s * interval '1 second'",
-            (self._window,),
+            "INSERT INTO skillyard_keys (digest, prompt, at, result, ok) VALUES (%s, %s, clock_timestamp(), %s, %s) "
+            "ON CONFLICT (digest) DO UPDATE SET prompt = excluded.prompt, at = excluded.at, result = excluded.result, "
+            "ok = excluded.ok",
+            (key.digest, key.prompt, as_json(result) if result else "", bool(result and result.ok)),
         )
+        if result:
+            self._connection.execute(
+                "DELETE FROM skillyard_keys WHERE result != '' AND clock_timestamp() - at > %s * interval '1 second'",
+                (self.window_seconds,),
+            )
 
     @contextmanager
     def owning(self, key: Key) -> Iterator[bool]:
@@ -88,11 +88,3 @@ class _PostgresKeys(KeyStore):
             yield waited
         finally:
             self._connection.execute("SELECT pg_advisory_unlock(%s)", (lock,))
-
-    def _write(self, key: Key, result: str, *, ok: bool) -> None:
-        self._connection.execute(
-            "INSERT INTO skillyard_keys (digest, prompt, at, result, ok) VALUES (%s, %s, clock_timestamp(), %s, %s) "
-            "ON CONFLICT (digest) DO UPDATE SET prompt = excluded.prompt, at = excluded.at, result = excluded.result, "
-            "ok = excluded.ok",
-            (key.digest, key.prompt, result, ok),
-        )

@@ -15,7 +15,7 @@ from skillyard.catalog.files import exists as path_exists
 from skillyard.catalog.files import expand_home, is_folder
 from skillyard.core.errors import InvalidArgs, MultiStep, PermissionDenied
 from skillyard.core.messages import Message
-from skillyard.core.result import split_name
+from skillyard.core.result import Request, split_name
 from skillyard.core.shell_words import Word, split
 
 USAGE = "执行 @<name> [args…] · run @<name> [args…] · @<name> [args…]"
@@ -30,8 +30,6 @@ _SEPARATORS = ("&&", "||", ";", "；", "|", "然后", "then")
 
 
 class Addressee(StrEnum):
-    """Whom a task is for."""
-
     SKILLS = "skills"
     WORKER = "worker_agent"
     #: No prompt at all: words for an agent that understands them.
@@ -50,22 +48,20 @@ def addressee(text: str) -> Addressee:
     return Addressee.BACKEND
 
 
-class SkillPrompt(NamedTuple):
-    name: str
-    script: str
-    args: tuple[str, ...]
-
-
-def parse_prompt(text: str, exists: Callable[[str], bool]) -> SkillPrompt:
+def parse_prompt(text: str, exists: Callable[[str], bool]) -> Request:
     """The one skill that a prompt calls. `exists` tells whether a name is a skill's: then a second one is a step."""
     words = _words(text)
-    if not words or words[0].quoted or not words[0].text.startswith("@") or len(words[0].text) < 2:
+    if not words or not _is_name(words[0]):
         raise InvalidArgs(Message("not a prompt for a skill; write: {usage}", usage=USAGE), details={"usage": USAGE})
     if second := _second_step(words, exists):
         workflow = _as_workflow(_calls(words, exists))
         raise MultiStep(f"one call, one skill: {second!r} is a second step", details={"workflow": workflow})
     name, script = split_name(words[0].text)
-    return SkillPrompt(name, script, tuple(word.text for word in words[1:]))
+    return Request(name, tuple(word.text for word in words[1:]), script=script)
+
+
+def _is_name(word: Word) -> bool:
+    return not word.quoted and word.text.startswith("@") and len(word.text) > 1
 
 
 def _words(text: str) -> Sequence[Word]:
@@ -93,16 +89,15 @@ def may_name_source(text: str, cwd: Path) -> bool:
 
 def _second_step(words: Sequence[Word], exists: Callable[[str], bool]) -> str:
     """Return the word that starts a second call, or ""."""
-    for word, following in zip(words[1:], [*words[2:], None], strict=False):
-        text = word.text
+    for word, following in zip(words[1:], (*words[2:], Word("")), strict=False):
         if word.quoted:
             continue
-        if text.startswith("@") and len(text) > 1 and exists(split_name(text)[0]):
-            return text
-        if text.endswith(_SEPARATORS) and following and _starts_a_call(following):
+        if _is_name(word) and exists(split_name(word.text)[0]):
+            return word.text
+        if word.text.endswith(_SEPARATORS) and _starts_a_call(following):
             return following.text
-        if any(separator + "@" in text for separator in _SEPARATORS):
-            return text
+        if any(separator + "@" in word.text for separator in _SEPARATORS):
+            return word.text
     return ""
 
 
@@ -112,28 +107,23 @@ def _starts_a_call(word: Word) -> bool:
 
 def _calls(words: Sequence[Word], exists: Callable[[str], bool]) -> list[list[str]]:
     """The calls that the words make, each with its skill first; verbs and what stands between two are left out."""
+    signs = "|".join(re.escape(sign) for sign in _SEPARATORS if not sign.isascii() or not sign.isalpha())
+    pieces: list[Word] = []
+    for word in words:
+        # `x;@b` and `x;` are a value, a separator and a call.
+        texts = re.split(f"({signs})(?=@|$|(?:执行|运行|run)$)", word.text) if not word.quoted else []
+        pieces += [word] if word.quoted or word.text in _SEPARATORS else [Word(text) for text in texts if text]
     calls: list[list[str]] = []
     between = {*_SEPARATORS, *VERBS}
-    pieces = [piece for word in words for piece in _pieces(word)]
     for position, piece in enumerate(pieces):
-        text = piece.text
-        opens = not piece.quoted and text.startswith("@") and len(text) > 1
-        if position == 0 or (opens and (pieces[position - 1].text in between or exists(split_name(text)[0]))):
-            calls.append([text])
+        is_new = _is_name(piece) and (pieces[position - 1].text in between or exists(split_name(piece.text)[0]))
+        if position == 0 or is_new:
+            calls.append([piece.text])
             continue
         rest = (word for word in pieces[position + 1 :] if word.quoted or word.text not in between)
-        following = next(rest, None)
-        if piece.quoted or text not in between or not (following and _starts_a_call(following)):
-            calls[-1].append(text)
+        if piece.quoted or piece.text not in between or not _starts_a_call(next(rest, Word(""))):
+            calls[-1].append(piece.text)
     return calls
-
-
-def _pieces(word: Word) -> list[Word]:
-    """`x;@b` and `x;` are a value, a separator and a call."""
-    if word.quoted or word.text in _SEPARATORS:
-        return [word]
-    signs = "|".join(re.escape(sign) for sign in _SEPARATORS if not sign.isascii() or not sign.isalpha())
-    return [Word(text, quoted=False) for text in re.split(f"({signs})(?=@|$|(?:执行|运行|run)$)", word.text) if text]
 
 
 def _as_workflow(calls: Sequence[Sequence[str]]) -> str:
@@ -143,14 +133,12 @@ def _as_workflow(calls: Sequence[Sequence[str]]) -> str:
     steps = []
     for number, (skill, *args) in enumerate(calls, 1):
         words = ", ".join(dumps(word.replace("${", "$${"), ensure_ascii=False) for word in args)
-        shown = f"id: step{number}, skill: {dumps(skill, ensure_ascii=False)}"
-        steps.append(f"{{{shown}, args: [{words}]}}" if args else f"{{{shown}}}")
+        more = f", args: [{words}]" if args else ""
+        steps.append(f"{{id: step{number}, skill: {dumps(skill, ensure_ascii=False)}{more}}}")
     return f"steps: [{', '.join(steps)}]"
 
 
 class ScriptCall(NamedTuple):
-    """One script of bin/ to run."""
-
     script: str
     args: tuple[str, ...] = ()
     drop_stdout: bool = False
@@ -165,28 +153,25 @@ def parse_script_calls(prompt: str) -> tuple[ScriptCall, ...]:
 
 
 def _parse_script_call(line: str) -> ScriptCall:
-    words, details = _words(line), {"usage": SCRIPT_USAGE}
+    words, details, usage = _words(line), {"usage": SCRIPT_USAGE}, SCRIPT_USAGE
     if len(words) < 2 or words[0].text not in _PYTHONS:
-        msg = Message("not a prompt for the worker: {text!r}; write: {usage}", text=line[:80], usage=SCRIPT_USAGE)
+        msg = Message("not a prompt for the worker: {text!r}; write: {usage}", text=line[:80], usage=usage)
         raise InvalidArgs(msg, details=details)
     script = words[1].text
     _refuse_shell(words[1])
     if script.startswith("-"):
-        msg = Message("python {script} runs code, not a script of bin/: {usage}", script=script, usage=SCRIPT_USAGE)
+        msg = Message("python {script} runs code, not a script of bin/: {usage}", script=script, usage=usage)
         raise InvalidArgs(msg, details=details)
     if not script.startswith(("bin/", "./bin/")):
         raise PermissionDenied(Message("{script} is not in bin/", script=script))
-    call, args = ScriptCall(script.removeprefix("./")), []
-    rest = iter(words[2:])
+    call, rest = ScriptCall(script.removeprefix("./")), iter(words[2:])
     for word in rest:
-        found = None if word.quoted else _REDIRECTION.fullmatch(word.text)
-        if found:
-            target = found[3] or next(rest, Word("")).text
-            call = _redirected(call, found[1], target)
+        if not word.quoted and (found := _REDIRECTION.fullmatch(word.text)):
+            call = _redirect(call, found[1], found[3] or next(rest, Word("")).text)
         else:
             _refuse_shell(word)
-            args.append(word.text)
-    return call._replace(args=tuple(args))
+            call = call._replace(args=(*call.args, word.text))
+    return call
 
 
 def _refuse_shell(word: Word) -> None:
@@ -195,7 +180,7 @@ def _refuse_shell(word: Word) -> None:
         raise InvalidArgs(Message("{text!r} needs a shell; write one script on each line, quote the rest", text=text))
 
 
-def _redirected(call: ScriptCall, stream: str, target: str) -> ScriptCall:
+def _redirect(call: ScriptCall, stream: str, target: str) -> ScriptCall:
     if target.lower() in {"nul", "nul:"}:
         raise InvalidArgs(Message("`> nul` makes a file named nul here: write > /dev/null"))
     if stream == "2" and target == "&1":
@@ -203,6 +188,5 @@ def _redirected(call: ScriptCall, stream: str, target: str) -> ScriptCall:
     if target != "/dev/null":
         msg = Message("redirect only to /dev/null, not {target!r}; the result is the return value", target=target)
         raise InvalidArgs(msg)
-    if stream == "2":
-        return call._replace(drop_stderr=True)
-    return call._replace(drop_stdout=True, drop_stderr=call.drop_stderr or stream == "&")
+    drops_stdout, drops_stderr = call.drop_stdout or stream != "2", call.drop_stderr or stream in {"2", "&"}
+    return call._replace(drop_stdout=drops_stdout, drop_stderr=drops_stderr)

@@ -1,14 +1,13 @@
 """The worker agent: runs the project's own bin/ scripts, with one result for a call. See docs/spec/worker.md."""
 
 import json
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from datetime import UTC, datetime
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from skillyard.catalog.fingerprint import hash_folder
+from skillyard.core.cancel_token import CancelToken
 from skillyard.core.envelope import read_envelope
 from skillyard.core.errors import (
     InvalidArgs,
@@ -20,35 +19,37 @@ from skillyard.core.errors import (
     SkillError,
     Timeout,
 )
-from skillyard.core.messages import PARTLY, PAUSED, RAN, RAN_ALL, Lang, Message
-from skillyard.core.result import Outcome, Result, as_size, error_result, make_meta, meaningful
+from skillyard.core.messages import PARTLY, PAUSED, RAN_ALL, Lang, Message
+from skillyard.core.result import Clock, Outcome, Result, as_size, error_result, meaningful
 from skillyard.core.states import State
 from skillyard.core.values import NOTHING, Json
-from skillyard.runners.interpreters import reach_of
-from skillyard.runners.kind import PACKAGE, as_printed, base_environment, quoted, usage_of
-from skillyard.runners.leftovers import BOX, cleanup_of
+from skillyard.runners.interpreters import find_program, reach_of
+from skillyard.runners.kind import (
+    PACKAGE,
+    as_printed,
+    base_environment,
+    parse_printed,
+    quoted,
+    reported_error,
+    usage_of,
+)
+from skillyard.runners.leftovers import BOX, Cleanup
 from skillyard.runtime.pipeline import make_box
-from skillyard.runtime.record import OnProgress, RecordedSandbox, Recorder
-from skillyard.sandbox.cancel_token import CancelToken
+from skillyard.runtime.record import OnProgress, Recorder
 from skillyard.sandbox.launch import Exit, Launch, Mount, Policy, Sandbox, can_mount
-from skillyard.scripts.interrupt import Decider, Interrupt, check_decisions, find_analysis, read_interrupt, stamp_of
+from skillyard.scripts.interrupt import Decider, Interrupt, check_decisions, read_interrupt, stamp_of
 from skillyard.scripts.prompt_grammar import ScriptCall, parse_script_calls
 from skillyard.store.copies import Copies, FolderCopy
+from skillyard.store.grants import Grants
 from skillyard.store.runs import RUNNING, Run
+from skillyard.trust.consent import bin_changes, trusted_before
+from skillyard.trust.own_files import is_ours
 
 AGENT = "worker_agent"
 LIMIT_SECONDS = 300.0
+_ANALYSIS = "【LLM 二次分析任务】"
 #: What even our own scripts leave as it is.
 _FIXED = (".git", "agents", "bin")
-
-
-class ScriptTrust(NamedTuple):
-    """Whether a script is ours to the byte, or the project's own, trusted or not."""
-
-    ours: bool
-    trusted: bool
-    #: Paths by what happened to them since bin/ was trusted: added, changed, removed.
-    changes: Mapping[str, Sequence[str]]
 
 
 class Worker(NamedTuple):
@@ -59,22 +60,17 @@ class Worker(NamedTuple):
     root: Path
     own_home: Path
     new_id: Callable[[], str]
-    #: The interpreter for the project's scripts, and the one for those that `init` wrote.
-    python: Callable[[], str]
-    own_python: str
-    trust_of: Callable[[str, FolderCopy], ScriptTrust]
-    copies: Copies
+    grants: Grants
     decide: Decider | None = None
     lang: Lang = Lang.EN
     limit_seconds: float = LIMIT_SECONDS
-    #: Ends the scripts when it is cancelled.
     stop: CancelToken | None = None
     #: The job that the runs belong to, as `Job.about` tells it.
     job: Mapping[str, Json] = NOTHING
 
     def run(self, prompt: str, on_progress: OnProgress = None) -> Result:
         """Run every script of the prompt. Expected failures come back as results; bugs still raise."""
-        started, moment = time.monotonic(), datetime.now(UTC)
+        clock = Clock()
         try:
             calls = parse_script_calls(prompt)
             for call in calls:
@@ -83,11 +79,9 @@ class Worker(NamedTuple):
             for call in calls:
                 self._demand(call, copy)
         except SkillError as error:
-            return error_result(error, AGENT, self.lang, make_meta(AGENT, time.monotonic() - started, moment))
+            return error_result(error, AGENT, self.lang, clock.meta(AGENT))
         results = [self._run(call, copy, on_progress) for call in calls]
-        if len(results) == 1:
-            return results[0]
-        return _together(calls, results, self.lang, make_meta(AGENT, time.monotonic() - started, moment))
+        return results[0] if len(results) == 1 else _join(calls, results, self.lang, clock.meta(AGENT))
 
     def _check(self, call: ScriptCall) -> None:
         """Raise unless the script exists, and really inside bin/."""
@@ -104,83 +98,79 @@ class Worker(NamedTuple):
 
     def _copy(self) -> FolderCopy:
         """Return the private copy of bin/ as it is now: a script runs from the very bytes that were trusted."""
-        folder = self.root / "bin"
-        return self.copies.find(hash_folder(folder)) or self.copies.make(folder)
+        folder, copies = self.root / "bin", Copies(self.own_home)
+        return copies.find(hash_folder(folder)) or copies.make(folder)
 
-    def _demand(self, call: ScriptCall, copy: FolderCopy) -> ScriptTrust:
-        """Raise NotGranted unless the script is ours, or a person trusted these bytes."""
-        if not (copy.files / call.script.removeprefix("bin/")).is_file():
+    def _demand(self, call: ScriptCall, copy: FolderCopy) -> bool:
+        """Return whether the script is ours to the byte. Raise NotGranted unless it is, or a person trusted bin/."""
+        file = copy.files / call.script.removeprefix("bin/")
+        if not file.is_file():
             raise ScriptNotFound(call.script, details={"exception": "FileNotFoundError"})
-        trust = self.trust_of(call.script, copy)
-        if not trust.ours and not trust.trusted:
-            details: dict[str, Json] = {"bin": {change: list(paths) for change, paths in trust.changes.items()}}
-            raise NotGranted(Message("running {script}", script=call.script), "skillyard trust", details=details)
-        return trust
+        ours = is_ours(file, stands_for=self.root / call.script)
+        if not ours and trusted_before(self.grants).bin != copy.marks.approved:
+            changes: dict[str, Json] = {
+                change: [*paths] for change, paths in bin_changes(self.root, self.grants).items()
+            }
+            raise NotGranted(
+                Message("running {script}", script=call.script), "skillyard trust", details={"bin": changes}
+            )
+        return ours
 
     def _run(self, call: ScriptCall, copy: FolderCopy, on_progress: OnProgress) -> Result:
-        started, moment, run_id = time.monotonic(), datetime.now(UTC), self.new_id()
-        try:
-            result, interrupt = self._start(call, copy, run_id, moment, on_progress)
-        except SkillError as error:
-            meta = make_meta(AGENT, time.monotonic() - started, moment, run=run_id)
-            return error_result(error, AGENT, self.lang, meta)
-        return self._decided(result, interrupt, on_progress) if interrupt else result
-
-    def _start(
-        self, call: ScriptCall, copy: FolderCopy, run_id: str, moment: datetime, on_progress: OnProgress
-    ) -> tuple[Result, Interrupt | None]:
         """Run the script. Any run can replace the file of its interrupt, so that is read once, here."""
-        trust = self._demand(call, copy)
-        make_box(self.root)
-        launch = self._launch(call, trust, copy)
+        clock, run_id, interrupt = Clock(), self.new_id(), None
         run = Run(
             id=run_id,
             agent=AGENT,
             skill=call.script,
             kind="bin",
             state=RUNNING,
-            started=moment.timestamp(),
+            started=clock.moment.timestamp(),
             job=str(self.job.get("label", "")),
             request={"script": call.script, "args": list(call.args), **({"job": self.job} if self.job else {})},
         )
-        before, interrupt = stamp_of(self.root), None
-        started = time.monotonic()
-        with self.recorder.recording(run) as record:
-            sandbox = RecordedSandbox(self.sandbox, record, cleanup_of(self.root, ()), on_progress, self.stop)
-            try:
-                ended = sandbox(launch)
-                text = ended.stdout.decode("utf-8", "replace")
-                interrupt = None if ended.timed_out else read_interrupt(self.root, before, text, ours=trust.ours)
-                if interrupt:
-                    words = {"count": len(interrupt.skills)}
-                    outcome = Outcome(data=interrupt.as_data(), says=PAUSED, words=words, state=State.INTERRUPTED)
-                else:
-                    outcome = _as_outcome(call, ended, self.limit_seconds, ours=trust.ours)
-                result = outcome.as_result(AGENT, self.lang, time.monotonic() - started, moment, **record.facts)
-            except SkillError as error:
-                meta = make_meta(AGENT, time.monotonic() - started, moment, **record.facts)
-                result = error_result(error, AGENT, self.lang, meta)
-            record.settle(result)
-        return result, interrupt
+        try:
+            ours = self._demand(call, copy)
+            make_box(self.root)
+            launch, before = self._launch(call, copy, ours=ours), stamp_of(self.root)
+            with self.recorder.recording(run) as record:
+                sandbox = record.wrap(self.sandbox, Cleanup(self.root), on_progress, self.stop)
+                try:
+                    ended = sandbox(launch)
+                    text = ended.stdout.decode("utf-8", "replace")
+                    interrupt = None if ended.timed_out else read_interrupt(self.root, before, text, ours=ours)
+                    if interrupt:
+                        skills, command = list(interrupt.skills), interrupt.resume_command
+                        data: dict[str, Json] = {"interrupted_skills": skills, "resume_command": command}
+                        outcome = Outcome(data, PAUSED, {"count": len(skills)}, state=State.INTERRUPTED)
+                    else:
+                        outcome = _as_outcome(call, ended, self.limit_seconds, ours=ours)
+                    result = outcome.as_result(AGENT, self.lang, clock.seconds, clock.moment, **record.facts)
+                except SkillError as error:
+                    result = error_result(error, AGENT, self.lang, clock.meta(AGENT, record.facts))
+                record.settle(result)
+        except SkillError as error:
+            return error_result(error, AGENT, self.lang, clock.meta(AGENT, {"run": run_id}))
+        return self._decided(result, interrupt, on_progress) if interrupt else result
 
-    def _launch(self, call: ScriptCall, trust: ScriptTrust, copy: FolderCopy) -> Launch:
+    def _launch(self, call: ScriptCall, copy: FolderCopy, *, ours: bool) -> Launch:
         """Let the project's scripts read the project and write mybox/; ours may also install skills."""
         root, home, files = self.root.resolve(), self.own_home.resolve(), copy.files.resolve()
         script, env = str(copy.files / call.script.removeprefix("bin/")), base_environment()
-        if trust.ours:
+        if ours:
             # -I: nothing that lies beside a script of ours can be imported in place of what it means.
-            argv: tuple[str, ...] = (self.own_python, "-I", script)
+            argv: tuple[str, ...] = (sys.executable, "-I", script)
             env |= {"SKILLYARD_HOME": str(self.own_home), "SKILLYARD_LANG": str(self.lang)}
             home.mkdir(parents=True, exist_ok=True)
             fixed = [path for name in _FIXED if (path := root / name).exists() and not path.is_symlink()]
             # A skill is swapped in by renames between .skillyard/, .claude/skills/ and the root: that needs one mount.
             policy = Policy(read=(PACKAGE, files, *fixed), write=(root, home))
         elif can_mount(self.sandbox):
-            argv = (self.python(), call.script)
+            argv = (find_program("python3"), call.script)
             mounts = (Mount(files, root / "bin"),)
-            policy = Policy(write=(root / BOX,), hide=(home, self.copies.home), mounts=mounts)
+            policy = Policy(write=(root / BOX,), hide=(home, Copies(self.own_home).home), mounts=mounts)
         else:  # started from the copy, and bin/ itself, which nobody may have seen, is out of reach
-            argv = (self.python(), script)
+            argv = (find_program("python3"), script)
             policy = Policy(read=(files,), write=(root / BOX,), hide=(home, root / "bin"))
         policy = policy._replace(read=(root, *reach_of(Path(argv[0])).known, *policy.read))
         argv = (*argv, *call.args)
@@ -209,32 +199,36 @@ class Worker(NamedTuple):
 
 def _as_outcome(call: ScriptCall, ended: Exit, limit: float, *, ours: bool) -> Outcome:
     stdout, stderr = (b"" if call.drop_stdout else ended.stdout), (b"" if call.drop_stderr else ended.stderr)
-    _check_exit(call, ended, stdout, stderr, limit)
-    printed = as_printed(stdout + stderr if call.join_stderr else stdout, ours=ours)
-    if analysis := find_analysis(ended.stdout.decode("utf-8", "replace")):
-        printed.data["analysis_prompt"] = analysis
-    state, words = printed.state or State.SUCCESS, {"label": call.script}
-    return Outcome(data=printed.data, says=RAN, words=words, summary=printed.summary, state=state)
-
-
-def _check_exit(call: ScriptCall, ended: Exit, stdout: bytes, stderr: bytes, limit: float) -> None:
+    text = stdout.decode("utf-8", "replace")
     if ended.timed_out:
         raise Timeout(call.script, meaningful(ended.seconds), limit, noun="script")
     if ended.overflowed:
         size = as_size(len(ended.stdout))
         raise OutputTooLarge(Message("more than {count} on stdout", count=size), limit=size, log="skillyard runs")
-    if ended.code == 0:
-        return
-    with suppress(ValueError):
-        read_envelope(stdout.decode("utf-8", "replace"))
-        return  # it tells itself what went wrong
-    if usage := usage_of(ended):
-        raise InvalidArgs(usage.splitlines()[-1], details={"usage": usage, "exit_code": ended.code})
-    reason = quoted(stderr) or quoted(stdout) or Message("exit code {code}", code=ended.code)
-    raise ScriptFailed(reason, details={"script": call.script, "exit_code": ended.code}, log="skillyard runs")
+    if ended.code != 0 and not _is_envelope(text):  # which tells itself what went wrong
+        details: dict[str, Json] = {"exit_code": ended.code}
+        if error := reported_error(parse_printed(stdout)[0], "skillyard runs", {"script": call.script, **details}):
+            raise error
+        if usage := usage_of(ended):
+            raise InvalidArgs(usage.splitlines()[-1], details={"usage": usage, **details})
+        reason = quoted(stderr) or quoted(stdout) or Message("exit code {code}", code=ended.code)
+        raise ScriptFailed(reason, details={"script": call.script, **details}, log="skillyard runs")
+    printed = as_printed(stdout + stderr if call.join_stderr else stdout, "skillyard runs", ours=ours)
+    # The block that asks for a second analysis, from its mark to the end.
+    _, mark, block = ended.stdout.decode("utf-8", "replace").partition(_ANALYSIS)
+    more: dict[str, Json] = {"analysis_prompt": (mark + block).rstrip("\n")} if mark else {}
+    return printed._replace(data={**printed.data, **more}, words={"label": call.script})
 
 
-def _together(calls: tuple[ScriptCall, ...], results: list[Result], lang: Lang, meta: Mapping[str, Json]) -> Result:
+def _is_envelope(text: str) -> bool:
+    try:
+        read_envelope(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _join(calls: tuple[ScriptCall, ...], results: list[Result], lang: Lang, meta: Mapping[str, Json]) -> Result:
     """Return one result for several scripts: partial if some failed, an error if all did."""
     ended = [(Path(call.script).name, result.ok) for call, result in zip(calls, results, strict=True)]
     done, failed = ([name for name, ok in ended if ok is wanted] for wanted in (True, False))

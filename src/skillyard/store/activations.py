@@ -33,34 +33,29 @@ class Activations:
 
     def add(self, user: str, activations: Iterable[Activation], moment: float) -> tuple[Activation, ...]:
         """Add all or none. Return those that were not active before."""
+        query = (
+            "INSERT INTO activations (user, skill, conversation, project, activated) VALUES (?, ?, ?, ?, ?) "
+            "ON CONFLICT DO NOTHING"
+        )
         with writing(self._connection):
-            return tuple(each for each in activations if self._insert(user, each, moment))
+            rows = [(each, self._connection.execute(query, (user, *each, moment))) for each in activations]
+        return tuple(each for each, cursor in rows if cursor.rowcount == 1)
 
     def list(self, user: str, conversation: str, project: str) -> tuple[Activation, ...]:
         """What is active globally and in this conversation of this project, in the order of activation."""
         rows = self._connection.execute(
-            "SELECT skill, conversation, project, id FROM activations WHERE user = ?1 AND conversation = ?2 "
-            "AND project = ?3 UNION "
-            "SELECT skill, conversation, project, id FROM activations WHERE user = ?1 AND conversation = '' "
-            "AND project IN ('', ?3) ORDER BY id",
+            "SELECT skill, conversation, project FROM activations WHERE user = ?1 AND "
+            "((conversation = ?2 AND project = ?3) OR (conversation = '' AND project IN ('', ?3))) ORDER BY id",
             (user, conversation, project),
         )
-        return tuple(Activation._make(row[:3]) for row in rows)
+        return tuple(map(Activation._make, rows))
 
     def remove(self, user: str, activations: Iterable[Activation]) -> None:
-        self._connection.executemany(
-            "DELETE FROM activations WHERE user = ? AND skill = ? AND conversation = ? AND project = ?",
-            [(user, *each) for each in activations],
-        )
+        query = "DELETE FROM activations WHERE user = ? AND skill = ? AND conversation = ? AND project = ?"
+        for each in activations:
+            self._connection.execute(query, (user, *each))
 
     def forget(self, skills: Sequence[str]) -> None:
         """Remove the activations of skills that are gone, for all users."""
-        self._connection.executemany("DELETE FROM activations WHERE skill = ?", [(skill,) for skill in skills])
-
-    def _insert(self, user: str, each: Activation, moment: float) -> bool:
-        cursor = self._connection.execute(
-            "INSERT INTO activations (user, skill, conversation, project, activated) VALUES (?, ?, ?, ?, ?) "
-            "ON CONFLICT DO NOTHING",
-            (user, *each, moment),
-        )
-        return cursor.rowcount == 1
+        for skill in skills:
+            self._connection.execute("DELETE FROM activations WHERE skill = ?", (skill,))

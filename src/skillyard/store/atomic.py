@@ -5,6 +5,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+from skillyard.store.locks import give_to_owner_of
+
 #: In the names of damaged files that were set aside.
 DAMAGED = ".damaged-"
 
@@ -26,13 +28,6 @@ def write_atomically(path: Path, content: bytes) -> None:
             fresh.unlink()
         raise
     sync(path.parent)
-
-
-def give_to_owner_of(folder: Path, file: int | Path) -> None:
-    """Change the owner of what root writes into a user's home, so that the user can read it."""
-    owner = folder.stat()
-    if os.geteuid() == 0 and owner.st_uid != 0:
-        os.chown(file, owner.st_uid, owner.st_gid)
 
 
 def put_in_place(fresh: Path, path: Path) -> None:

@@ -1,18 +1,25 @@
-"""Conversations with backend agents: the state of each, and its events, bounded in size.
+"""Conversations with backend agents: the state of each, its events, bounded in size, and which process works on it.
 
 One row for each backend, working directory and name of ours. The agent's own session belongs to all three: an agent
 that is asked for it from another directory does not find it. Events are kept as the agents' drivers report them; the
 oldest goes first when a conversation grows too large. The caller removes secrets before.
+
+A conversation that is `running` in the table and that no process has locked has lost its runtime.
 """
 
+import errno
 import json
+import os
 import sqlite3
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from skillyard.core.values import NOTHING, Json
-from skillyard.store.conversation_locks import ConversationLocks
+from skillyard.store import locks
 from skillyard.store.database import writing
 from skillyard.store.locks import LockedFile
 
@@ -22,6 +29,11 @@ HISTORY_CHARACTERS = 2_000_000
 EVENT_CHARACTERS = 20_000
 #: What an event counts beside its texts.
 _OVERHEAD = 100
+#: Whoever only looks holds the lock for an instant: to be waited for, not taken for an owner.
+_GLANCE_SECONDS = 1.0
+_PIPE_BYTES = 4096
+#: What lies in the folder for a conversation beside its lock: its cancel pipe, and the files of a kept-warm agent.
+_BESIDE = (".bell", ".warm", ".sock", ".log", ".state", ".end")
 
 
 class ConversationState(StrEnum):
@@ -41,18 +53,18 @@ _AT_WORK = (ConversationState.STARTING, ConversationState.RUNNING)
 
 
 class Conversation(NamedTuple):
+    """`session` is the agent's own, empty until it reported one; `run` that of the present turn, or of the latest."""
+
     id: int
     backend: str
     #: The agent's working directory.
     folder: str
     #: What the user calls it.
     name: str
-    #: The agent's own session; empty until it reported one.
     session: str
     state: ConversationState
     started: float
     last: float
-    #: The run of the present turn, or of the latest.
     run: str
 
 
@@ -66,13 +78,43 @@ class ConversationEvent(NamedTuple):
     data: Mapping[str, Json] = NOTHING
 
 
-_COLUMNS = ", ".join(Conversation._fields)
+_SELECT = f"SELECT {', '.join(Conversation._fields)} FROM conversations WHERE"
+
+
+class ConversationLocks:
+    """The folder of all locks."""
+
+    def __init__(self, folder: Path, ending: str = ".lock") -> None:
+        self._folder, self._ending = folder, ending
+
+    def warm(self) -> "ConversationLocks":
+        """The other lock of each conversation: of the process that keeps an agent warm for it."""
+        return ConversationLocks(self._folder, ".warm")
+
+    def list(self) -> tuple[int, ...]:
+        """The conversations that are locked."""
+        numbers = sorted(int(path.stem) for path in self._folder.glob(f"*{self._ending}") if path.stem.isdecimal())
+        return tuple(filter(self.is_held, numbers))
+
+    def take(self, conversation_id: int) -> LockedFile | None:
+        """Return None if another process works on it."""
+        return LockedFile.attempt(self._path(conversation_id), _GLANCE_SECONDS)
+
+    def is_held(self, conversation_id: int) -> bool:
+        return locks.is_held(self._path(conversation_id))
+
+    def remove(self, conversation_id: int) -> None:
+        """Remove the lock file, and whatever a killed runtime left beside it."""
+        for ending in (self._ending, *_BESIDE):
+            self._path(conversation_id).with_suffix(ending).unlink(missing_ok=True)
+
+    def _path(self, conversation_id: int) -> Path:
+        return self._folder / f"{conversation_id}{self._ending}"
 
 
 class Conversations:
     def __init__(self, connection: sqlite3.Connection, conversation_locks: ConversationLocks) -> None:
-        self._connection = connection
-        self._locks = conversation_locks
+        self._connection, self._locks = connection, conversation_locks
 
     def open(self, backend: str, folder: str, name: str, moment: float) -> Conversation:
         """Find the conversation, or make it."""
@@ -81,24 +123,15 @@ class Conversations:
             "VALUES (?1, ?2, ?3, '', ?4, ?5, ?5, '', 0) ON CONFLICT DO NOTHING",
             (backend, folder, name, ConversationState.IDLE, moment),
         )
-        found = self.find(backend, folder, name)
-        if found is None:
-            raise sqlite3.OperationalError("the conversation was forgotten while it was being opened")
-        return found
+        if found := self.find(backend, folder, name):
+            return found
+        raise sqlite3.OperationalError("the conversation was forgotten while it was being opened")
 
     def find(self, backend: str, folder: str, name: str) -> Conversation | None:
-        query = f"SELECT {_COLUMNS} FROM conversations WHERE backend = ? AND folder = ? AND name = ?"
-        row = self._connection.execute(query, (backend, folder, name)).fetchone()
-        return self._checked(row) if row else None
+        return next(iter(self._select("backend = ? AND folder = ? AND name = ?", backend, folder, name)), None)
 
     def get(self, number: int) -> Conversation | None:
-        row = self._row(number)
-        return self._checked(row) if row else None
-
-    def _row(self, number: int) -> tuple[Any, ...] | None:
-        query = f"SELECT {_COLUMNS} FROM conversations WHERE id = ?"
-        row: tuple[Any, ...] | None = self._connection.execute(query, (number,)).fetchone()
-        return row
+        return next(iter(self._select("id = ?", number)), None)
 
     def list(
         self, limit: int = 100, *, backend: str = "", name: str = "", folder: str = ""
@@ -107,11 +140,24 @@ class Conversations:
         wanted = {"backend": backend, "name": name, "folder": folder}
         given = {column: value for column, value in wanted.items() if value}
         where = " AND ".join(f"{column} = ?" for column in given) or "true"
-        rows = self._connection.execute(
-            f"SELECT {_COLUMNS} FROM conversations WHERE {where} ORDER BY last DESC, id DESC LIMIT ?",
-            (*given.values(), limit),
-        ).fetchall()
-        return tuple(map(self._checked, rows))
+        return self._select(f"{where} ORDER BY last DESC, id DESC LIMIT ?", *given.values(), limit)
+
+    def _select(self, where: str, *values: object) -> tuple[Conversation, ...]:
+        return tuple(map(self._checked, self._connection.execute(f"{_SELECT} {where}", values).fetchall()))
+
+    def _checked(self, row: tuple[Any, ...]) -> Conversation:
+        """Write that a turn crashed if no process has it locked: it has lost its runtime.
+
+        Only for the very turn that was seen: another may have begun since."""
+        conversation = _conversation(row)
+        if conversation.state not in _AT_WORK or self._locks.is_held(conversation.id):
+            return conversation
+        self._connection.execute(
+            "UPDATE conversations SET state = ? WHERE id = ? AND state = ? AND run = ?",
+            (ConversationState.CRASHED, conversation.id, conversation.state, conversation.run),
+        )
+        again = self._connection.execute(f"{_SELECT} id = ?", (conversation.id,)).fetchone()
+        return _conversation(again) if again else conversation
 
     def hold(self, conversation: Conversation) -> LockedFile | None:
         """Lock it before a turn begins and until its end is written. Return None if another process has it."""
@@ -119,10 +165,8 @@ class Conversations:
 
     def begin(self, conversation: Conversation, run: str, moment: float) -> None:
         """Write that a turn begins."""
-        self._connection.execute(
-            "UPDATE conversations SET state = ?, run = ?, last = ? WHERE id = ?",
-            (ConversationState.STARTING, run, moment, conversation.id),
-        )
+        query = "UPDATE conversations SET state = ?, run = ?, last = ? WHERE id = ?"
+        self._connection.execute(query, (ConversationState.STARTING, run, moment, conversation.id))
 
     def move(self, conversation: Conversation, state: ConversationState, moment: float, session: str = "") -> None:
         """Change its state, and the agent's own session if given."""
@@ -133,7 +177,12 @@ class Conversations:
 
     def record(self, conversation: Conversation, event: ConversationEvent) -> None:
         """Write at once, so that a crash loses nothing that came before it."""
-        text, data = _cut(event.text), _as_data(event.data)
+        text = _clean(event.text)
+        if len(text) > EVENT_CHARACTERS:
+            text = f"{text[:EVENT_CHARACTERS]}… ({len(text) - EVENT_CHARACTERS} characters more)"
+        data = json.dumps(event.data, default=dict)  # ASCII, so that whatever an agent said can be written
+        if len(data) > EVENT_CHARACTERS:
+            data = json.dumps({"cut": len(data)})
         size = len(text) + len(data) + _OVERHEAD
         with writing(self._connection):
             self._connection.execute(
@@ -146,6 +195,19 @@ class Conversations:
             ).fetchone()
             if total > HISTORY_CHARACTERS:
                 self._drop_oldest(conversation.id)
+
+    def _drop_oldest(self, number: int) -> None:
+        """A tenth at once, so that most events drop nothing."""
+        self._connection.execute(
+            "DELETE FROM events WHERE conversation = ?1 AND id <= (SELECT max(id) FROM (SELECT id, sum(size) OVER "
+            "(ORDER BY id DESC) AS total FROM events WHERE conversation = ?1) WHERE total > ?2)",
+            (number, HISTORY_CHARACTERS * 9 // 10),
+        )
+        self._connection.execute(
+            "UPDATE conversations SET size = (SELECT coalesce(sum(size), 0) FROM events WHERE conversation = ?1) "
+            "WHERE id = ?1",
+            (number,),
+        )
 
     def history(self, conversation: Conversation, after: int = 0) -> "tuple[tuple[int, ConversationEvent], ...]":
         """The events in order, each with its number; `after` a number only the later ones."""
@@ -172,35 +234,6 @@ class Conversations:
                 self._locks.remove(number)
         return bool(gone)
 
-    def _checked(self, row: tuple[Any, ...]) -> Conversation:
-        """Write that a turn crashed if no process has it locked: it has lost its runtime.
-
-        Only for the very turn that was seen: another may have begun since.
-        """
-        conversation = _conversation(row)
-        if conversation.state not in _AT_WORK or self._locks.is_held(conversation.id):
-            return conversation
-        self._connection.execute(
-            "UPDATE conversations SET state = ? WHERE id = ? AND state = ? AND run = ?",
-            (ConversationState.CRASHED, conversation.id, conversation.state, conversation.run),
-        )
-        again = self._row(conversation.id)
-        return _conversation(again) if again else conversation
-
-    def _drop_oldest(self, number: int) -> None:
-        """A tenth at once, so that most events drop nothing."""
-        last = self._connection.execute(
-            "SELECT max(id) FROM (SELECT id, sum(size) OVER (ORDER BY id DESC) AS total FROM events "
-            "WHERE conversation = ?) WHERE total > ?",
-            (number, HISTORY_CHARACTERS * 9 // 10),
-        ).fetchone()[0]
-        self._connection.execute("DELETE FROM events WHERE conversation = ? AND id <= ?", (number, last))
-        self._connection.execute(
-            "UPDATE conversations SET size = (SELECT coalesce(sum(size), 0) FROM events WHERE conversation = ?1) "
-            "WHERE id = ?1",
-            (number,),
-        )
-
 
 def _conversation(row: tuple[Any, ...]) -> Conversation:
     """An unknown state, after bytes changed on the disk, counts as a crash."""
@@ -209,28 +242,85 @@ def _conversation(row: tuple[Any, ...]) -> Conversation:
     return found._replace(state=ConversationState(found.state) if known else ConversationState.CRASHED)
 
 
-def _cut(text: str) -> str:
-    text = _clean(text)
-    if len(text) <= EVENT_CHARACTERS:
-        return text
-    return f"{text[:EVENT_CHARACTERS]}… ({len(text) - EVENT_CHARACTERS} characters more)"
-
-
-def _as_data(data: Mapping[str, Json]) -> str:
-    """ASCII JSON, so that whatever an agent said can be written; if it is too large, only its size."""
-    written = json.dumps(data, default=dict)
-    return written if len(written) <= EVENT_CHARACTERS else json.dumps({"cut": len(written)})
-
-
 def _from_data(text: str) -> Mapping[str, Json]:
     """Return nothing if bytes of it changed on the disk: the rest of the event is shown."""
-    try:
-        found = json.loads(text)
-    except (ValueError, TypeError):
-        return NOTHING
-    return found if isinstance(found, dict) else NOTHING
+    with suppress(ValueError, TypeError):
+        if isinstance(found := json.loads(text), dict):
+            return found
+    return NOTHING
 
 
 def _clean(text: str) -> str:
     """Replace half surrogate pairs, which JSON can carry and the database cannot."""
     return text.encode("utf-8", "replace").decode()
+
+
+class AgentSlots:
+    """At most `count` agents at once, in all processes of this user together."""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        self._folder, self.count = folder, count
+
+    def take(self) -> LockedFile | None:
+        """Return None if all are taken."""
+        slots = (LockedFile.attempt(self._folder / f"slot-{number}.lock") for number in range(self.count))
+        return next(filter(None, slots), None)
+
+
+class CancelPipes:
+    """Lets another process cancel a turn through a named pipe, one for each conversation.
+
+    Nothing stale can be left behind: the kernel tells the sender if nobody listens. The message names the run, so one
+    that comes late never cancels the next turn."""
+
+    def __init__(self, folder: Path, ending: str = ".bell") -> None:
+        self._folder, self._ending = folder, ending
+
+    @contextmanager
+    def listening(self, conversation_id: int, run: str, on_cancel: Callable[[], None]) -> Iterator[None]:
+        """Within this block, call `on_cancel` in a thread of its own when this run is cancelled. Hold the lock."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path = self._path(conversation_id)
+        path.unlink(missing_ok=True)
+        os.mkfifo(path, 0o600)
+        # Open for both, so that it never ends when a sender closes, and we can wake the listener.
+        pipe = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        ended = threading.Event()
+        listener = threading.Thread(target=_listen, args=(pipe, ended, run, on_cancel), daemon=True)
+        listener.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            os.write(pipe, b"\n")
+            listener.join()
+            path.unlink(missing_ok=True)
+            os.close(pipe)
+
+    def cancel(self, conversation_id: int, run: str) -> bool:
+        """Return whether anybody listened."""
+        try:
+            pipe = os.open(self._path(conversation_id), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno in {errno.ENOENT, errno.ENXIO}:
+                return False
+            raise
+        try:
+            os.write(pipe, f"{run}\n".encode())
+        finally:
+            os.close(pipe)
+        return True
+
+    def _path(self, conversation_id: int) -> Path:
+        return self._folder / f"{conversation_id}{self._ending}"
+
+
+def _listen(pipe: int, ended: threading.Event, run: str, on_cancel: Callable[[], None]) -> None:
+    received = b""
+    while True:
+        received = (received + os.read(pipe, _PIPE_BYTES))[-_PIPE_BYTES:]
+        if ended.is_set():
+            return
+        if run.encode() in received.split(b"\n")[:-1]:
+            on_cancel()
+            received = b""

@@ -14,7 +14,6 @@ Not covered: a process of the same user that changes a copy after it was checked
 import contextlib
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,32 +48,25 @@ class Copies:
 
     def find(self, marks: FolderHashes) -> FolderCopy | None:
         """Return the copy of this content, if it exists and is undamaged."""
-        place = self.home / marks.content
-        files = place / _FILES
+        files = self.home / marks.content / _FILES
         try:
             if hash_folder(files).content != marks.content:
-                raise FileNotFoundError
+                return None
         except (OSError, SkillError):
             return None
         with contextlib.suppress(OSError):
-            os.utime(place)
+            os.utime(files.parent)
         return FolderCopy(marks, files)
 
     def make(self, folder: Path, *, in_role: bool = False) -> FolderCopy:
         """Copy a folder while hashing it. The caller must compare the marks of the copy with the grant."""
-        try:
-            return self._made(folder, in_role=in_role)
-        except OSError as error:
-            raise StoreFailed(f"{self.home}: {error.strerror}") from None
-
-    def _made(self, folder: Path, *, in_role: bool) -> FolderCopy:
         from shutil import rmtree  # noqa: PLC0415  (only the first run of a version copies)
 
-        self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._prune()
         fresh = self.home / f".{os.urandom(8).hex()}"
-        fresh.mkdir(mode=0o700)
         try:
+            self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._prune()
+            fresh.mkdir(mode=0o700)
             marks = hash_folder(folder, fresh / _FILES, in_role=in_role)
             place = self.home / marks.content
             try:
@@ -85,27 +77,22 @@ class Copies:
                 place.rename(self.home / f".{os.urandom(8).hex()}")
                 fresh.rename(place)
             return FolderCopy(marks, place / _FILES)
+        except OSError as error:
+            raise StoreFailed(f"{self.home}: {error.strerror}") from None
         finally:
-            if fresh.exists():
-                rmtree(fresh, ignore_errors=True)
+            rmtree(fresh, ignore_errors=True)
 
     def _prune(self) -> None:
         """Remove old copies, never one that was used within the last day."""
         from shutil import rmtree  # noqa: PLC0415
 
-        now, total = time.time(), 0
-        for count, (used, place) in enumerate(sorted(self._listed(), reverse=True)):
-            total += sum(os.lstat(file).st_size for file in _files(place))
+        now, total, listed = time.time(), 0, []
+        for entry in os.scandir(self.home):
+            with contextlib.suppress(FileNotFoundError):
+                listed.append((entry.stat().st_mtime, Path(entry.path)))
+        for count, (used, place) in enumerate(sorted(listed, reverse=True)):
+            for folder, _, names in os.walk(place):
+                total += sum(os.lstat(f"{folder}/{name}").st_size for name in names)
             is_too_much = count >= _MOST_COPIES or total > _MOST_BYTES
             if now - used > _KEPT_DAYS * _DAY or (is_too_much and now - used > _DAY):
                 rmtree(place, ignore_errors=True)
-
-    def _listed(self) -> Iterator[tuple[float, Path]]:
-        for entry in os.scandir(self.home):
-            with contextlib.suppress(FileNotFoundError):
-                yield entry.stat().st_mtime, Path(entry.path)
-
-
-def _files(place: Path) -> Iterator[str]:
-    for parent, _, names in os.walk(place):
-        yield from (f"{parent}/{name}" for name in names)

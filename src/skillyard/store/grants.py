@@ -17,8 +17,8 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ from skillyard.core.errors import InvalidArgs, SkillError, StateDamaged, StateNe
 from skillyard.core.messages import Message
 from skillyard.store import locks
 from skillyard.store.atomic import damaged_name, sync, write_atomically
+from skillyard.store.locks import LOCK_SECONDS
 
 FILE = "grants.json"
 COPY = "grants.json.copy"
@@ -36,7 +37,6 @@ VERSION = 1
 _MOST_BYTES = 64_000_000
 _FRAME = re.compile(rb'\{"version": ([0-9]{1,9}), "checksum": "([0-9a-f]{64})", "content": ')
 _END = b"}\n"
-LOCK_SECONDS = 30.0
 #: The end of the year 9999: later times cannot be shown.
 _LATEST = 253_402_300_799
 _MOST_FINGERPRINT, _MOST_TRUST = 200, 16_000_000
@@ -58,16 +58,9 @@ class TrustRow(NamedTuple):
     granted: float
 
 
-class GrantContent(NamedTuple):
-    """Everything that a person allowed, in all projects."""
-
-    grants: tuple[GrantRow, ...] = ()
-    trusts: tuple[TrustRow, ...] = ()
-
-
-#: What identifies the state of a file without reading it.
-_Signature = tuple[int, int, int, int, int, int, int]
-_MISSING: _Signature = (0, 0, 0, 0, 0, 0, 0)
+Row = GrantRow | TrustRow
+#: Everything that a person allowed, in all projects.
+Rows = tuple[Row, ...]
 
 
 class _Damaged(Exception):
@@ -78,82 +71,57 @@ class GrantFile:
     """Reads and changes the grants of one SKILLYARD_HOME. A damaged or unsafe file grants nothing."""
 
     def __init__(self, home: Path, tell: Tell = lambda _: None, lock_seconds: float = LOCK_SECONDS) -> None:
-        self.path = home / FILE
-        self.copy = home / COPY
-        self._lock = home / LOCK
-        self._tell = tell
-        self._lock_seconds = lock_seconds
-        self._seen: _Signature | None = None
-        self._content = GrantContent()
+        self.path, self.copy, self._lock = home / FILE, home / COPY, home / LOCK
+        self._tell, self._lock_seconds = tell, lock_seconds
+        self._seen: tuple[int, ...] | None = None
+        self._rows: Rows = ()
         self._told: set[str] = set()
 
-    def read(self) -> GrantContent:
+    def read(self) -> Rows:
         """Return the content. The file is read again only if it changed.
 
-        An untrustworthy file grants nothing, and is reported; a damaged one is set aside and replaced by its copy.
-        """
+        An untrustworthy file grants nothing, and is reported; a damaged one is set aside and replaced by its copy."""
         signature = _signature(self.path)
         if signature == self._seen:
-            return self._content
+            return self._rows
         try:
-            content = self._read_or_repair()
+            rows = self._read_or_repair()
         except StateDamaged as error:
             self._tell_once(error)
-            content = GrantContent()
+            rows = ()
         except (StoreFailed, OSError) as error:
             self._tell_once(error if isinstance(error, StoreFailed) else _unreadable(self.path, error))
-            return GrantContent()  # asked again next time: the reason may be gone
+            return ()  # asked again next time: the reason may be gone
         # A file that changed while it was read is read again next time.
-        self._seen, self._content = signature if _signature(self.path) == signature else None, content
-        return content
+        self._seen, self._rows = signature if _signature(self.path) == signature else None, rows
+        return rows
 
-    def change(self, how: Callable[[GrantContent], GrantContent]) -> None:
-        """Replace the content by what `how` makes of it. Raises SkillError or OSError if nothing could be written."""
+    def change(self, drop: Callable[[Row], bool], *added: Row) -> int:
+        """Drop the rows that `drop` is true for, and add others. Return how many were dropped.
+
+        Raise SkillError or OSError if nothing could be written."""
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with self._held():
+        with locks.holding(self._lock, self._lock_seconds):
             try:
-                content = self._load_or_restore()
-            except StateDamaged as error:  # told, and set aside: this is the first grant of a new file
+                rows = self._load_or_restore()
+            except StateDamaged as error:  # reported, and set aside: this is the first grant of a new file
                 self._tell_once(error)
-                content = GrantContent()
-            changed = how(content)
-            before: set[GrantRow | TrustRow] = {*content.grants, *content.trusts}
-            after: set[GrantRow | TrustRow] = {*changed.grants, *changed.trusts}
+                rows = ()
             try:
-                for row in after - before:  # one that could not be read again would make the whole file a damaged one
+                for row in added:  # one that could not be read again would make the whole file a damaged one
                     _check_row(row)
             except ValueError as error:
                 raise InvalidArgs(Message("this cannot be kept as a grant: {error}", error=error)) from None
-            self._write(changed)
+            kept = [row for row in rows if not drop(row)]
+            self._write((*kept, *added))
+        return len(rows) - len(kept)
 
-    def import_once(self, grants: Iterable[GrantRow], trusts: Iterable[TrustRow]) -> None:
-        """Take over what an older version kept in the database, unless that was done before.
-
-        A second import could bring back what was revoked since the first. Rows that the file cannot hold are left out.
-        """
-        content = GrantContent(tuple(filter(_is_row, grants)), tuple(filter(_is_row, trusts)))
-        if content == GrantContent():
-            return
-        with self._held():
-            if not os.path.lexists(self.path) and not os.path.lexists(self.copy):
-                self._write(content)
-            elif not os.path.lexists(self.path) and _is_sound(self.copy):
-                self._load_or_restore()  # the import died after it wrote the copy
-
-    def _held(self) -> AbstractContextManager[None]:
-        return locks.holding(self._lock, self._lock_seconds)
-
-    def _read_or_repair(self) -> GrantContent:
+    def _read_or_repair(self) -> Rows:
         """Takes the lock only if something is wrong."""
+        with suppress(_Damaged):
+            return self._load()
         try:
-            return _load(self.path)
-        except FileNotFoundError:
-            if not os.path.lexists(self.copy):
-                return GrantContent()
-        except _Damaged:
-            pass
-        try:
-            with self._held():
+            with locks.holding(self._lock, self._lock_seconds):
                 return self._load_or_restore()
         except OSError as error:
             if error.errno not in {errno.EACCES, errno.EPERM, errno.EROFS}:
@@ -162,49 +130,49 @@ class GrantFile:
                 Message("{path} is damaged and cannot be replaced: {strerror}", path=self.path, strerror=error.strerror)
             ) from None
 
-    def _load_or_restore(self) -> GrantContent:
-        """Call under the lock. Raise StateDamaged if neither the file nor its copy is intact."""
+    def _load(self) -> Rows:
+        """Return nothing if there is no file; raise _Damaged if only its copy is there."""
         try:
             return _load(self.path)
         except FileNotFoundError:
-            reason: str = Message("is missing")
-            aside = None
-            if not os.path.lexists(self.copy):
-                return GrantContent()
+            if os.path.lexists(self.copy):
+                raise _Damaged(Message("is missing")) from None
+            return ()
+
+    def _load_or_restore(self) -> Rows:
+        """Call under the lock. Raise StateDamaged if neither the file nor its copy is intact."""
+        try:
+            return self._load()
         except _Damaged as error:
-            reason, aside = str(error), damaged_name(self.path)
-        content = self._load_copy()
-        if aside is not None:
-            self.path.rename(aside)
-        path = self.path
-        if content is None:
+            path, reason = self.path, error.args[0]
+        rows = None
+        try:
+            rows = _load(self.copy)
+        except FileNotFoundError:
+            pass
+        except _Damaged:
+            self.copy.rename(damaged_name(self.copy))
+        aside = damaged_name(path) if os.path.lexists(path) else None
+        if aside:
+            path.rename(aside)
+        if rows is None:
             sync(path.parent)
+            told = Message("{path} {reason}, and no copy is intact: nothing is granted now", path=path, reason=reason)
             kept = Message("grant again what you need")
             if aside:
                 kept = Message("grant again what you need; the damaged file is kept as {aside}", aside=aside)
-            told = Message("{path} {reason}, and no copy is intact: nothing is granted now", path=path, reason=reason)
             raise StateDamaged(told, kept)
-        self._write(content)
+        self._write(rows)
+        told = Message("{path} {reason}; its copy was restored, no grant is lost", path=path, reason=reason)
         kept = Message("to drop every grant, remove {copy} too", copy=COPY)
         if aside:
             kept = Message("the damaged file is kept as {aside}", aside=aside)
-        restored = Message("{path} {reason}; its copy was restored, no grant is lost", path=path, reason=reason)
-        self._tell_once(StateDamaged(restored, kept))
-        return content
+        self._tell_once(StateDamaged(told, kept))
+        return rows
 
-    def _load_copy(self) -> GrantContent | None:
-        """Return None if the copy is damaged too; then it is set aside."""
-        try:
-            return _load(self.copy)
-        except FileNotFoundError:
-            return None
-        except _Damaged:
-            self.copy.rename(damaged_name(self.copy))
-            return None
-
-    def _write(self, content: GrantContent) -> None:
+    def _write(self, rows: Rows) -> None:
         """The copy first: it must never be older than the file."""
-        written = render(content)
+        written = render(rows)
         for path in (self.copy, self.path):
             if path.is_dir() and not path.is_symlink():
                 path.rename(damaged_name(path))
@@ -229,62 +197,48 @@ class Grants:
     """The grants of one project. A changed skill has none."""
 
     def __init__(self, file: GrantFile, project: str) -> None:
-        self._file = file
-        self._project = project
+        self._file, self._project = file, project
 
     def add(self, grant: Grant) -> None:
         """Add a grant. Given again, it counts from the later time."""
-        row = GrantRow(self._project, *grant)
-
-        def put(content: GrantContent) -> GrantContent:
-            kept = (each for each in content.grants if each[:-1] != row[:-1])
-            return content._replace(grants=(*kept, row))
-
-        self._file.change(put)
+        new = GrantRow(self._project, *grant)
+        self._file.change(lambda row: row[:-1] == new[:-1], new)
 
     def has_any(self, skill: str) -> bool:
         """Whether the skill has grants, for whatever bytes. Cheap: called before the skill's folder is hashed."""
-        return any(row.skill == skill for row in self._rows())
+        return any(grant.skill == skill for grant in self.list())
 
     def of(self, skill: str, fingerprint: str) -> frozenset[str]:
-        wanted = (skill, fingerprint)
-        return frozenset(row.capability for row in self._rows() if (row.skill, row.fingerprint) == wanted)
+        return frozenset(grant.capability for grant in self.list() if grant[:2] == (skill, fingerprint))
 
     def list(self) -> tuple[Grant, ...]:
-        rows = sorted(self._rows(), key=lambda row: (row.skill, row.capability))
-        return tuple(Grant(*row[1:]) for row in rows)
+        rows = (row for row in self._file.read() if isinstance(row, GrantRow))
+        mine = (Grant(*row[1:]) for row in rows if row.project == self._project)
+        return tuple(sorted(mine, key=lambda grant: (grant.skill, grant.capability)))
 
     def revoke(self, skill: str, capability: str | None = None) -> int:
         """Return how many were revoked."""
-        revoked: list[GrantRow] = []
 
-        def is_meant(row: GrantRow) -> bool:
-            return (row.project, row.skill) == (self._project, skill) and capability in {None, row.capability}
+        def is_meant(row: Row) -> bool:
+            if not isinstance(row, GrantRow) or (row.project, row.skill) != (self._project, skill):
+                return False
+            return capability in {None, row.capability}
 
-        def take(content: GrantContent) -> GrantContent:
-            revoked[:] = filter(is_meant, content.grants)
-            return content._replace(grants=tuple(row for row in content.grants if not is_meant(row)))
-
-        self._file.change(take)
-        return len(revoked)
+        return self._file.change(is_meant)
 
     def trust(self, fingerprint: str, moment: float) -> None:
-        row = TrustRow(self._project, fingerprint, moment)
-        self._file.change(lambda content: content._replace(trusts=(*self._other_trusts(content), row)))
+        self._set_trust(TrustRow(self._project, fingerprint, moment))
 
     def trusted(self) -> str:
         """The fingerprint of what was trusted, or an empty text."""
-        trusts = self._file.read().trusts
+        trusts = (row for row in self._file.read() if isinstance(row, TrustRow))
         return next((row.fingerprint for row in trusts if row.project == self._project), "")
 
     def distrust(self) -> None:
-        self._file.change(lambda content: content._replace(trusts=self._other_trusts(content)))
+        self._set_trust()
 
-    def _rows(self) -> tuple[GrantRow, ...]:
-        return tuple(row for row in self._file.read().grants if row.project == self._project)
-
-    def _other_trusts(self, content: GrantContent) -> tuple[TrustRow, ...]:
-        return tuple(row for row in content.trusts if row.project != self._project)
+    def _set_trust(self, *mine: TrustRow) -> None:
+        self._file.change(lambda row: isinstance(row, TrustRow) and row.project == self._project, *mine)
 
 
 class GrantReport(NamedTuple):
@@ -298,28 +252,38 @@ class GrantReport(NamedTuple):
 
 def inspect_grants(home: Path) -> GrantReport:
     """Inspect the file and its copy, without changing anything."""
-    path, copy_intact = home / FILE, _is_sound(home / COPY)
+    path, copy = home / FILE, home / COPY
+    if not os.path.lexists(path) and not os.path.lexists(copy):
+        return GrantReport(0, 0, "", copy_intact=True)
+    rows, problem = _inspect(path)
+    grants = sum(isinstance(row, GrantRow) for row in rows)
+    return GrantReport(grants, len(rows) - grants, problem, copy_intact=not _inspect(copy)[1])
+
+
+def _inspect(path: Path) -> tuple[Rows, str]:
+    """Return the content of one file, and what is wrong with it."""
     try:
-        content = _load(path)
+        return _load(path), ""
     except FileNotFoundError:
-        problem = Message("{library} is missing", library=path) if os.path.lexists(home / COPY) else ""
-        return GrantReport(0, 0, problem, copy_intact or not problem)
-    except (_Damaged, StoreFailed) as error:
-        text = error.msg if isinstance(error, StoreFailed) else f"{path} {error}"
-        return GrantReport(0, 0, text, copy_intact)
+        problem: str = Message("{library} is missing", library=path)
+    except _Damaged as error:
+        problem = f"{path} {error}"
+    except StoreFailed as error:
+        problem = error.msg
     except OSError as error:
-        return GrantReport(0, 0, _unreadable(path, error).msg, copy_intact)
-    return GrantReport(len(content.grants), len(content.trusts), "", copy_intact)
+        problem = _unreadable(path, error).msg
+    return (), problem
 
 
-def render(content: GrantContent) -> bytes:
+def render(rows: Sequence[Row]) -> bytes:
     """The file's bytes."""
-    grants, trusts = (",\n".join(json.dumps(row, allow_nan=False) for row in sorted(set(rows))) for rows in content)
+    kinds = [{row for row in rows if isinstance(row, kind)} for kind in (GrantRow, TrustRow)]
+    grants, trusts = (",\n".join(json.dumps(row, allow_nan=False) for row in sorted(kind)) for kind in kinds)
     body = f'{{"grants": [\n{grants}\n], "trusts": [\n{trusts}\n]}}'.encode("ascii")
     return b'{"version": %d, "checksum": "%s", "content": %s%s' % (VERSION, _checksum(VERSION, body), body, _END)
 
 
-def parse(raw: bytes, path: Path) -> GrantContent:
+def parse(raw: bytes, path: Path) -> Rows:
     """Raise _Damaged with the reason, and StateNewer."""
     if not raw:
         raise _Damaged(Message("is empty"))
@@ -337,16 +301,15 @@ def parse(raw: bytes, path: Path) -> GrantContent:
         grants, trusts = fields["grants"], fields["trusts"]
         if not isinstance(grants, list) or not isinstance(trusts, list):
             raise TypeError("no lists of rows")  # noqa: TRY301  (a damaged file like any other)
-        rows = GrantContent(tuple(GrantRow(*row) for row in grants), tuple(TrustRow(*row) for row in trusts))
-        every: list[GrantRow | TrustRow] = [*rows.grants, *rows.trusts]
-        for row in every:
+        rows: Rows = (*(GrantRow(*row) for row in grants), *(TrustRow(*row) for row in trusts))
+        for row in rows:
             _check_row(row)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise _Damaged(Message("does not have the fields of a file of grants: {error}", error=error)) from None
     return rows
 
 
-def _check_row(row: GrantRow | TrustRow) -> None:
+def _check_row(row: Row) -> None:
     """Raise ValueError for a row that could not be shown or used. The reason never quotes the row."""
     fields: tuple[object, ...] = row  # of any type: they come from a file
     *texts, granted = fields
@@ -363,28 +326,15 @@ def _check_row(row: GrantRow | TrustRow) -> None:
         return
     if not is_path(row.skill) or not row.skill.startswith("/"):
         raise ValueError("a row with a skill that is no absolute path")
-    _check_capability(row.capability)
-
-
-def _check_capability(text: str) -> None:
-    if not is_capability(text):
+    if not is_capability(row.capability):
         raise ValueError("a row with a capability that is none")
-    name, colon, argument = text.partition(":")
-    if name == "network" and colon:
+    if row.capability.startswith("network:"):
         from skillyard.sandbox.hosts import parse_rule  # noqa: PLC0415  (few skills name hosts)
 
         try:
-            parse_rule(argument)
+            parse_rule(row.capability.removeprefix("network:"))
         except ValueError:
             raise ValueError("a row with a host that is none") from None
-
-
-def _is_row(row: GrantRow | TrustRow) -> bool:
-    try:
-        _check_row(row)
-    except (ValueError, TypeError):
-        return False
-    return True
 
 
 def _checksum(version: int, body: bytes) -> bytes:
@@ -393,7 +343,7 @@ def _checksum(version: int, body: bytes) -> bytes:
     return hashlib.sha256(b"%d\n%s" % (version, body)).hexdigest().encode()
 
 
-def _load(path: Path) -> GrantContent:
+def _load(path: Path) -> Rows:
     """Raise FileNotFoundError, _Damaged, StateNewer, and StoreFailed if others could have written it."""
     return parse(_read(path), path)
 
@@ -424,33 +374,24 @@ def _check_owner(path: Path, found: os.stat_result) -> None:
     """Only the user and root may have written it. For root also the owner of the folder: that is `sudo`."""
     trusted = {0, os.geteuid()} | ({path.parent.stat().st_uid} if os.geteuid() == 0 else set())
     if found.st_uid not in trusted:
-        raise StateUnsafe(
-            Message(
-                "{path} belongs to another user (uid {st_uid}): nothing in it counts", path=path, st_uid=found.st_uid
-            )
-        )
+        about = {"path": path, "st_uid": found.st_uid}
+        raise StateUnsafe(Message("{path} belongs to another user (uid {st_uid}): nothing in it counts", **about))
     if stat.S_IMODE(found.st_mode) & 0o022:
         told = Message("{path} can be written by others: nothing in it counts until `chmod 600 {path}`", path=path)
         raise StateUnsafe(told)
 
 
 def _unreadable(path: Path, error: OSError) -> StoreFailed:
-    told = Message("{path} cannot be read: {strerror}; nothing is granted", path=path, strerror=error.strerror)
-    return StoreFailed(told)
+    return StoreFailed(
+        Message("{path} cannot be read: {strerror}; nothing is granted", path=path, strerror=error.strerror)
+    )
 
 
-def _is_sound(path: Path) -> bool:
-    try:
-        _load(path)
-    except (OSError, _Damaged, StoreFailed):
-        return False
-    return True
-
-
-def _signature(path: Path) -> _Signature:
+def _signature(path: Path) -> tuple[int, ...]:
+    """What identifies the state of a file without reading it."""
     try:
         found = os.lstat(path)
     except OSError:
-        return _MISSING
+        return ()
     times = (found.st_mtime_ns, found.st_ctime_ns)
     return (found.st_dev, found.st_ino, *times, found.st_size, found.st_mode, found.st_uid)

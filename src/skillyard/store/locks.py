@@ -8,13 +8,14 @@ import fcntl
 import os
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
 from skillyard.core.errors import StateLocked
 from skillyard.core.messages import Message
 
+LOCK_SECONDS = 30.0
 _POLL_SECONDS = 0.005
 _PROC = Path("/proc")
 
@@ -31,13 +32,10 @@ def take(file: int, *, shared: bool = False) -> bool:
 def is_held(path: Path) -> bool:
     """Whether a living process holds the lock file at `path`."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with LockedFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) as lock:
+            return not take(lock.file)
     except FileNotFoundError:
         return False
-    try:
-        return not take(file)
-    finally:
-        os.close(file)
 
 
 class LockedFile:
@@ -56,7 +54,7 @@ class LockedFile:
     @classmethod
     def attempt(cls, path: Path, seconds: float = 0.0) -> Self | None:
         """The same; return None if another process holds it for all of `seconds`."""
-        file = _open_private(path, os.O_RDWR)
+        file = _open_private(path)
         if _wait_for(file, seconds):
             return cls(file)
         os.close(file)
@@ -72,9 +70,18 @@ class LockedFile:
         self.close()
 
 
-def _open_private(path: Path, flags: int) -> int:
+def give_to_owner_of(folder: Path, file: int | Path) -> None:
+    """Change the owner of what root writes into a user's home, so that the user can read it."""
+    owner = folder.stat()
+    if os.geteuid() == 0 and owner.st_uid not in {0, os.stat(file).st_uid}:  # noqa: PTH116  (or a descriptor)
+        os.chown(file, owner.st_uid, owner.st_gid)
+
+
+def _open_private(path: Path, flags: int = os.O_RDWR) -> int:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    file = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    give_to_owner_of(path.parent, file)
+    return file
 
 
 def _wait_for(file: int, seconds: float, *, shared: bool = False) -> bool:
@@ -89,39 +96,15 @@ def _wait_for(file: int, seconds: float, *, shared: bool = False) -> bool:
 @contextmanager
 def holding(path: Path, seconds: float, *, shared: bool = False) -> Iterator[None]:
     """Hold the lock file at `path`, which is created if needed. Raise StateLocked after `seconds`."""
-    file = _open_in_home(path)
-    try:
-        if not _wait_for(file, seconds, shared=shared):
-            found = os.fstat(file)
-            raise as_locked(path, describe(_list_lockers((found.st_dev, found.st_ino))), seconds)
+    with LockedFile(_open_private(path)) as lock:
+        if not _wait_for(lock.file, seconds, shared=shared):
+            raise as_locked(path, describe(_list_lockers(path)), seconds)
         yield
-    finally:
-        os.close(file)
 
 
 def as_locked(path: Path, holders: str, seconds: float) -> StateLocked:
-    told = Message("{path}: {holders} has held it for {seconds:g} s", path=path, holders=holders, seconds=seconds)
-    return StateLocked(told)
-
-
-@contextmanager
-def trying(path: Path) -> Iterator[bool]:
-    """Hold the lock file at `path` if nobody else does; yield whether it is held."""
-    file = _open_in_home(path)
-    try:
-        yield take(file)
-    finally:
-        os.close(file)
-
-
-def _open_in_home(path: Path) -> int:
-    """What root makes in a user's home belongs to that user."""
-    file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
-    if os.geteuid() == 0:
-        owner = path.parent.stat()
-        if owner.st_uid != 0:
-            os.fchown(file, owner.st_uid, owner.st_gid)
-    return file
+    about = {"path": path, "holders": holders, "seconds": seconds}
+    return StateLocked(Message("{path}: {holders} has held it for {seconds:g} s", **about))
 
 
 # -- who holds a lock
@@ -129,15 +112,16 @@ def _open_in_home(path: Path) -> int:
 
 def describe_lock_holders(path: Path) -> str:
     """Name the processes that hold write locks on an SQLite database, or on its -shm file."""
-    ids = [found for name in (path, Path(f"{path}-shm")) if (found := _file_id(name))]
-    holders = [pid for each in ids for pid in _list_lockers(each) if pid != os.getpid()]
-    return describe(holders or list_users(path))
+    found = {*_list_lockers(path), *_list_lockers(Path(f"{path}-shm"))} - {os.getpid()}
+    return describe(found or list_users(path))
 
 
 def list_users(path: Path) -> tuple[int, ...]:
     """The ids of the processes that have the file open, this one included."""
-    wanted = _file_id(path)
-    return tuple(pid for pid in _list_pids() if wanted in _open_files(pid)) if wanted else ()
+    wanted, pids = _file_id(path), list[int]()
+    with suppress(OSError):
+        pids = [int(entry.name) for entry in os.scandir(_PROC) if entry.name.isdecimal()] if wanted else []
+    return tuple(pid for pid in pids if wanted in _open_files(pid))
 
 
 def describe(pids: Iterable[int]) -> str:
@@ -154,25 +138,19 @@ def _file_id(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _list_lockers(file_id: tuple[int, int]) -> tuple[int, ...]:
+def _list_lockers(path: Path) -> list[int]:
     """Parse /proc/locks. A line is `1: POSIX ADVISORY WRITE 4711 08:01:131 120 120`, `->` marks one that waits."""
-    device, inode = file_id
+    found = _file_id(path)
+    if found is None:
+        return []
+    device, inode = found
     wanted = f"{os.major(device):02x}:{os.minor(device):02x}:{inode}"
-    try:
+    held: list[list[str]] = []
+    with suppress(OSError):
         lines = (_PROC / "locks").read_text("ascii", "replace").splitlines()
-    except OSError:
-        return ()
-    rows = [line.split() for line in lines if "->" not in line]
-    held = [row for row in rows if len(row) >= 6 and row[5] == wanted and row[4].lstrip("-").isdecimal()]
+        held = [line.split() for line in lines if f" {wanted} " in line and "->" not in line]
     writers = [row for row in held if row[3] == "WRITE"]
-    return tuple(int(row[4]) for row in writers or held)
-
-
-def _list_pids() -> tuple[int, ...]:
-    try:
-        return tuple(int(entry.name) for entry in os.scandir(_PROC) if entry.name.isdecimal())
-    except OSError:
-        return ()
+    return [int(row[4]) for row in writers or held]
 
 
 def _open_files(pid: int) -> set[tuple[int, int]]:
@@ -185,7 +163,6 @@ def _open_files(pid: int) -> set[tuple[int, int]]:
 
 def _name(pid: int) -> str:
     """The short name only: a command line may hold secrets."""
-    try:
+    with suppress(OSError):
         return (_PROC / str(pid) / "comm").read_text("utf-8", "replace").strip() or "?"
-    except OSError:
-        return "?"
+    return "?"

@@ -8,8 +8,9 @@ import json
 import os
 import sqlite3
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from skillyard.core.envelope import as_json, from_json
 from skillyard.core.result import Result
@@ -21,6 +22,7 @@ from skillyard.store.locks import LockedFile
 RUNNING = "running"
 #: How large a log may grow; what comes after is dropped.
 LOG_BYTES = 4_194_304
+_UNREADABLE = "RuntimeFailed: the record of this run is damaged"
 
 
 class Run(NamedTuple):
@@ -48,8 +50,7 @@ class Runs:
     """The runs of one project."""
 
     def __init__(self, connection: sqlite3.Connection, project: str) -> None:
-        self._connection = connection
-        self._project = project
+        self._connection, self._project = connection, project
 
     def put(self, run: Run) -> None:
         """Add a run. Only an attempt of a job whose worker died begins again under the same id."""
@@ -62,21 +63,17 @@ class Runs:
 
     def finish(self, run: Run) -> None:
         """Write the result and count the use, together or not at all."""
+        query = "UPDATE runs SET state = ?, seconds = ?, launch = ?, result = ? WHERE id = ?"
         with writing(self._connection):
-            self._connection.execute(
-                "UPDATE runs SET state = ?, seconds = ?, launch = ?, result = ? WHERE id = ?",
-                (run.state, run.seconds, _text(run.launch), _text(run.result), run.id),
-            )
+            self._connection.execute(query, (run.state, run.seconds, _text(run.launch), _text(run.result), run.id))
             if run.skill:  # a task for an agent uses none by itself
                 self.record_use(run.skill, run.started)
 
     def close_abandoned(self, run_id: str, state: str, result: Mapping[str, Json]) -> None:
         """Write the end of a run whose runtime died, if nobody else has, and the database can be written."""
+        query = "UPDATE runs SET state = ?, result = ? WHERE id = ? AND state = ?"
         try:
-            self._connection.execute(
-                "UPDATE runs SET state = ?, result = ? WHERE id = ? AND state = ?",
-                (state, _text(result), run_id, RUNNING),
-            )
+            self._connection.execute(query, (state, _text(result), run_id, RUNNING))
         except sqlite3.OperationalError as error:
             if "readonly" not in str(error):
                 raise
@@ -132,24 +129,14 @@ def _text(value: Mapping[str, Json]) -> str:
 
 def _run(row: tuple[Any, ...]) -> Run:
     """The run of a row. If bytes of it changed on the disk, as far as it can be read."""
-    mappings: tuple[Mapping[str, Json], ...]
-    try:
-        mappings = tuple(map(_mapping, row[-3:]))
-    except (ValueError, TypeError):
-        mappings = (NOTHING, NOTHING, {"state": "error", "summary": _UNREADABLE})
     *texts, started, seconds, job = row[:-3]
+    mappings: list[Mapping[str, Json] | None] = [None]
+    with suppress(ValueError):
+        mappings = [json.loads(str(text)) for text in row[-3:]]
+    if not all(isinstance(found, dict) for found in mappings):
+        mappings = [NOTHING, NOTHING, {"state": "error", "summary": _UNREADABLE}]
     times = (started if _is_time(started) else 0.0, seconds if _is_time(seconds) else None)
     return Run._make((*map(str, texts), *times, str(job), *mappings))
-
-
-_UNREADABLE = "RuntimeFailed: the record of this run is damaged"
-
-
-def _mapping(text: object) -> dict[str, Json]:
-    found = json.loads(str(text))
-    if not isinstance(found, dict):
-        raise TypeError("not a mapping")
-    return found
 
 
 def _is_time(value: object) -> bool:
@@ -157,24 +144,16 @@ def _is_time(value: object) -> bool:
     return isinstance(value, int | float) and 0 <= value < 1e11
 
 
-class Log:
+class Log(LockedFile):
     """A log that is being written. Pieces come from another thread than the one that opened it."""
 
-    def __init__(self, locked: LockedFile) -> None:
-        self._locked = locked
-        self._left = LOG_BYTES
+    _left = LOG_BYTES
 
     def write(self, piece: bytes) -> None:
         kept = piece[: self._left]
         self._left -= len(kept)
         while kept:
-            kept = kept[os.write(self._locked.file, kept) :]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._locked.close()
+            kept = kept[os.write(self.file, kept) :]
 
 
 class Logs:
@@ -187,22 +166,19 @@ class Logs:
         return self._folder / f"{run_id}.log"
 
     def open(self, run_id: str) -> Log:
-        return Log(LockedFile.wait(self.path(run_id), os.O_WRONLY | os.O_APPEND))
+        return Log.wait(self.path(run_id), os.O_WRONLY | os.O_APPEND)
 
     def read(self, run_id: str) -> str:
-        try:
+        with suppress(FileNotFoundError):
             return self.path(run_id).read_text("utf-8", "replace")
-        except FileNotFoundError:
-            return ""
+        return ""
 
     def read_from(self, run_id: str, offset: int) -> bytes:
         """What was written since then, for somebody who follows the log."""
-        try:
-            with self.path(run_id).open("rb") as file:
-                file.seek(offset)
-                return file.read()
-        except FileNotFoundError:
-            return b""
+        with suppress(FileNotFoundError), self.path(run_id).open("rb") as file:
+            file.seek(offset)
+            return file.read()
+        return b""
 
     def is_held(self, run_id: str) -> bool:
         """Whether the run's runtime still lives."""
@@ -235,24 +211,18 @@ class Keys:
     def find(self, digest: str) -> KeyRecord | None:
         query = "SELECT prompt, boot, at, result FROM keys WHERE digest = ?"
         row = self._connection.execute(query, (digest,)).fetchone()
-        if row is None:
-            return None
-        try:
-            return KeyRecord(row[0], row[1], float(row[2]), from_json(row[3]) if row[3] else None)
-        except (ValueError, TypeError):  # bytes changed on the disk: nothing is known of this key
-            return None
+        if row:
+            with suppress(ValueError, TypeError):  # bytes changed on the disk: nothing is known of this key
+                return KeyRecord(row[0], row[1], float(row[2]), from_json(row[3]) if row[3] else None)
+        return None
 
     def begin(self, digest: str, prompt: str, boot: str, at: float) -> None:
-        self._connection.execute(
-            "INSERT INTO keys (digest, prompt, boot, at, result) VALUES (?, ?, ?, ?, '') ON CONFLICT (digest) "
-            "DO UPDATE SET prompt = excluded.prompt, boot = excluded.boot, at = excluded.at, result = excluded.result",
-            (digest, prompt, boot, at),
-        )
+        query = "INSERT OR REPLACE INTO keys (digest, prompt, boot, at, result) VALUES (?, ?, ?, ?, '')"
+        self._connection.execute(query, (digest, prompt, boot, at))
 
     def finish(self, digest: str, result: Result, boot: str, at: float) -> None:
-        self._connection.execute(
-            "UPDATE keys SET boot = ?, at = ?, result = ? WHERE digest = ?", (boot, at, as_json(result), digest)
-        )
+        query = "UPDATE keys SET boot = ?, at = ?, result = ? WHERE digest = ?"
+        self._connection.execute(query, (boot, at, as_json(result), digest))
 
     def forget_before(self, boot: str, at: float) -> None:
         """Drop what no window reaches any more."""

@@ -11,23 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from skillyard.catalog.bounds import Bounds, read_bounds
 from skillyard.catalog.files import read_toml
-from skillyard.catalog.fingerprint import fingerprint, read_digests
-from skillyard.core.capability import (
-    ALLOWED_TOOLS,
-    MEMORY,
-    NETWORK,
-    ON_FAILURE,
-    PROCESSES,
-    READ,
-    SCHEDULE,
-    SECRET,
-    WRITE,
-)
+from skillyard.catalog.fingerprint import fingerprint, hash_folder
+from skillyard.core import capability as cap
+from skillyard.core.child_process import refuse_inside_agents
 from skillyard.core.errors import RoleInvalid
 from skillyard.core.messages import Message
 from skillyard.core.secrets import MASK
 from skillyard.store.grants import Grant, Grants
-from skillyard.trust.grant_rules import refuse_inside_agents
 from skillyard.trust.own_files import is_ours
 
 if TYPE_CHECKING:
@@ -51,6 +41,9 @@ class Trusted(NamedTuple):
     files: Mapping[str, str] = {}
 
 
+NOTHING_TRUSTED = Trusted()
+
+
 class RoleWant(NamedTuple):
     """The same of a role: a capability that its folder would be granted."""
 
@@ -59,17 +52,23 @@ class RoleWant(NamedTuple):
     want: Want
 
 
-def wants(root: Path, before: Trusted | None = None) -> tuple[Want, ...]:
-    """Everything in the project's files that is wider than the rules; it takes effect only after `trust`.
+class ShownWants(NamedTuple):
+    """All that a person is asked about, taken before the question: trust is for these bytes and no later ones."""
 
-    The files of bin/ are told by what changed since `before`.
-    """
-    scripts = _scripts(root, before or Trusted())
+    wants: tuple[Want, ...]
+    trusted: Trusted
+    grants: tuple[Grant, ...]
+
+
+def wants(root: Path, before: Trusted = NOTHING_TRUSTED) -> tuple[Want, ...]:
+    """Return what the project's files ask for beyond the rules, with the files of bin/ that changed since `before`."""
+    # Any file there can be named to the worker, or imported by what is, whatever its ending and however deep it lies.
+    entries = (path for path in (root / "bin").rglob("*") if path.is_symlink() or not path.is_dir())
+    scripts: tuple[Want, ...] = ()
+    if not all(map(is_ours, entries)):
+        what = Message("run the scripts in bin/ with read access to the whole project")
+        scripts = (Want(what, "bin/", tuple(_unseen_scripts(root, before))),)
     return (*scripts, *_settings(root), *(asked.want for asked in role_wants(root)))
-
-
-def _settings_mark(root: Path) -> str:
-    return hashlib.blake2b(repr(tuple(_settings(root))).encode(), digest_size=20).hexdigest()
 
 
 def trusted_before(grants: Grants) -> Trusted:
@@ -77,8 +76,8 @@ def trusted_before(grants: Grants) -> Trusted:
     try:
         trusted = Trusted(**json.loads(grants.trusted()))
     except (ValueError, TypeError, RecursionError):
-        return Trusted()
-    return trusted if isinstance(trusted.files, dict) else Trusted()
+        return NOTHING_TRUSTED
+    return trusted if isinstance(trusted.files, dict) else NOTHING_TRUSTED
 
 
 def is_trusted(grants: Grants, root: Path) -> bool:
@@ -86,14 +85,13 @@ def is_trusted(grants: Grants, root: Path) -> bool:
     return are_settings_trusted(grants, root) and not any(_unseen_scripts(root, trusted_before(grants)))
 
 
+def _settings_mark(root: Path) -> str:
+    return hashlib.blake2b(repr(tuple(_settings(root))).encode(), digest_size=20).hexdigest()
+
+
 def are_settings_trusted(grants: Grants, root: Path) -> bool:
     """Whether a person trusted skillyard.toml as it is; an edited script of bin/ does not matter here."""
     return trusted_before(grants).settings == _settings_mark(root)
-
-
-def is_bin_trusted(grants: Grants, mark: str) -> bool:
-    """Whether a person trusted bin/ with exactly these bytes in it."""
-    return trusted_before(grants).bin == mark
 
 
 def is_role_trusted(grants: Grants, folder: Path, capability: str) -> bool:
@@ -106,14 +104,6 @@ def untrusted_roles(grants: Grants, root: Path) -> tuple[str, ...]:
     """Return the roles that ask for more than was granted to them."""
     asked = (each for each in role_wants(root) if not is_role_trusted(grants, each.folder, each.capability))
     return tuple(dict.fromkeys(each.folder.name for each in asked))
-
-
-class ShownWants(NamedTuple):
-    """All that a person is asked about, taken before the question: trust is for these bytes and no later ones."""
-
-    wants: tuple[Want, ...]
-    trusted: Trusted
-    grants: tuple[Grant, ...]
 
 
 def show_wants(grants: Grants, root: Path) -> ShownWants:
@@ -157,67 +147,55 @@ def _of_role(role: "Role", root: Path) -> Iterator[RoleWant]:
 
     try:
         bounds = read_bounds(role.bounds)
-        capabilities = wider(bounds, root, role.folder)
+        asked = [(capability, *_meaning(capability, bounds)) for capability in wider(bounds, root, role.folder)]
     except RoleInvalid:
         return
-    asked = [_as_asked(capability, bounds) for capability in capabilities]
     if count := len(role.schedule):
         noun = "job" if count == 1 else "jobs"
-        asked.append((SCHEDULE, Message("start {count} scheduled {noun}", count=count, noun=noun), "schedule"))
-    tells = (Message("after a failure {told}", told=told) for told in dict.fromkeys(_tells(role)))
-    asked += [(ON_FAILURE, what, "schedule[].on_failure") for what in tells]
+        asked.append((cap.SCHEDULE, Message("start {count} scheduled {noun}", count=count, noun=noun), "schedule"))
+    tells: dict[Message, None] = {}
+    for job in role.schedule:
+        if isinstance(told := job.get("on_failure"), Mapping):
+            command, webhook = told.get("command"), told.get("webhook")
+            does = Message("run `{command}`", command=command) if command else Message("post to {told}", told=webhook)
+            tells[Message("after a failure {told}", told=does)] = None
+    asked += [(cap.ON_FAILURE, what, "schedule[].on_failure") for what in tells]
     if role.allowed_tools:
-        tools = ", ".join(role.allowed_tools)
-        asked.append((ALLOWED_TOOLS, Message("let a backend agent use {tools} unasked", tools=tools), "allowed_tools"))
+        what = Message("let a backend agent use {tools} unasked", tools=", ".join(role.allowed_tools))
+        asked.append((cap.ALLOWED_TOOLS, what, "allowed_tools"))
     file = (role.folder / "agent.yaml").relative_to(root).as_posix()
     for capability, what, section in asked:
         message = Message("{what} for the role {name}", what=what, name=role.folder.name)
         yield RoleWant(role.folder, capability, Want(message, f"{file} {section}"))
 
 
-def _as_asked(capability: str, bounds: Bounds) -> tuple[str, Message, str]:
-    """Return the capability, what it means, and the field of agent.yaml that asks for it."""
-    name, _, argument = capability.partition(":")
-    if name != SECRET:
-        what, section = _ASKS[name]
-        what = _REACH if name == NETWORK and argument else what
-        return capability, Message(what.template, what=argument), section
-    secret = next(each for each in bounds.secrets if each.name == argument)
-    source = _SOURCES[secret.source]
-    what = Message("give {name}, from {sources} {key}, to the skills", name=argument, sources=source, key=secret.key)
-    return capability, what, "secrets"
-
-
-def _tells(role: "Role") -> Iterator[Message]:
-    for job in role.schedule:
-        told = job.get("on_failure")
-        if isinstance(told, Mapping):
-            command, webhook = told.get("command"), told.get("webhook")
-            yield Message("run `{command}`", command=command) if command else Message("post to {told}", told=webhook)
-
-
-_ROOTS = {"catalog": Message("look for skills in {folder}"), "editor": Message("edit files in {folder}")}
-_SOURCES = {"env": Message("your environment variable"), "file": Message("your file")}
-_REACH = Message("reach {what}")
 #: By capability: what it means, and the field of agent.yaml that asks for it.
 _ASKS = {
-    NETWORK: (Message("reach the network"), "security.network"),
-    READ: (Message("read {what}"), "workspace.allowed_paths"),
-    WRITE: (Message("read and write {what}"), "workspace.allowed_paths"),
-    MEMORY: (Message("use {what} MB of memory"), "security.memory_mb"),
-    PROCESSES: (Message("start {what} processes"), "security.processes"),
+    cap.NETWORK: (Message("reach the network"), "security.network"),
+    cap.READ: (Message("read {what}"), "workspace.allowed_paths"),
+    cap.WRITE: (Message("read and write {what}"), "workspace.allowed_paths"),
+    cap.MEMORY: (Message("use {what} MB of memory"), "security.memory_mb"),
+    cap.PROCESSES: (Message("start {what} processes"), "security.processes"),
 }
+_REACH = Message("reach {what}")
+_SOURCES = {"env": Message("your environment variable"), "file": Message("your file")}
+_ROOTS = {"catalog": Message("look for skills in {folder}"), "editor": Message("edit files in {folder}")}
+
+
+def _meaning(capability: str, bounds: Bounds) -> tuple[Message, str]:
+    """Return what a capability means, and the field of agent.yaml that asks for it."""
+    name, _, argument = capability.partition(":")
+    if name == cap.SECRET:
+        secret = next(each for each in bounds.secrets if each.name == argument)
+        about = {"name": argument, "sources": _SOURCES[secret.source], "key": secret.key}
+        return Message("give {name}, from {sources} {key}, to the skills", **about), "secrets"
+    what, section = _ASKS[name]
+    what = _REACH if name == cap.NETWORK and argument else what
+    return Message(what.template, what=argument), section
+
+
 #: What libpq and SQLAlchemy both take for a password, and nothing else: whatever could name another host is shown.
 _PASSWORD = re.compile(r"(?<=://)([^:/?#@]*):[^@/?#]*(?=@)|(?<=[?&]password=)[^&#]*")
-ADDED, CHANGED, REMOVED = "added", "changed", "removed"
-
-
-def _scripts(root: Path, before: Trusted) -> Iterator[Want]:
-    # Any file there can be named to the worker, or imported by what is, whatever its ending and however deep it lies.
-    entries = (path for path in (root / "bin").rglob("*") if path.is_symlink() or not path.is_dir())
-    if not all(map(is_ours, entries)):
-        unseen = tuple(_unseen_scripts(root, before))
-        yield Want(Message("run the scripts in bin/ with read access to the whole project"), "bin/", unseen)
 
 
 def bin_changes(root: Path, grants: Grants) -> dict[str, list[str]]:
@@ -235,25 +213,27 @@ def _unseen_scripts(root: Path, before: Trusted) -> Iterator[tuple[str, str]]:
         return
     for path in sorted({*files, *before.files}):
         if path not in files:
-            yield REMOVED, f"bin/{path}"
+            yield "removed", f"bin/{path}"
         elif files[path] != before.files.get(path) and not is_ours(root / "bin" / path):
-            yield CHANGED if path in before.files else ADDED, f"bin/{path}"
+            yield "changed" if path in before.files else "added", f"bin/{path}"
 
 
 def _read_bin(root: Path) -> tuple[str, Mapping[str, str]]:
     folder = root / "bin"
-    return read_digests(folder) if folder.is_dir() else ("", {})
+    if not folder.is_dir():
+        return "", {}
+    hashes = hash_folder(folder)
+    return hashes.approved, hashes.digests
 
 
 def _settings(root: Path) -> Iterator[Want]:
-    """Yield what skillyard.toml asks for. A person must see all that it says about backend agents."""
     file = root / "skillyard.toml"
-    if file.is_file():
-        for what, where in _asks_of(read_toml(file)):
-            yield Want(what, f"skillyard.toml [{where}")
+    asks = _asks_of(read_toml(file)) if file.is_file() else ()
+    return (Want(what, f"skillyard.toml [{where}") for what, where in asks)
 
 
 def _asks_of(fields: Mapping[str, object]) -> Iterator[tuple[Message, str]]:
+    """Yield what skillyard.toml asks for. A person must see all that it says about backend agents."""
     if database := _table(fields, "engine").get("database"):
         shown = _PASSWORD.sub(lambda found: f"{found[1]}:{MASK}" if found[1] is not None else MASK, str(database))
         yield Message("keep jobs in {database}", database=shown), "engine] database"
@@ -270,14 +250,12 @@ def _asks_of(fields: Mapping[str, object]) -> Iterator[tuple[Message, str]]:
             words = shlex.join(map(str, command)) if isinstance(command, list) else command
             yield Message("start `{words}` as the backend {name}", words=words, name=name), f"backends.{name}] command"
         if tools := backend.get("allowed_tools"):
-            listed = ", ".join(map(str, tools)) if isinstance(tools, list) else tools
-            where = f"backends.{name}] allowed_tools"
-            yield Message("let {name} use {listed} unasked", name=name, listed=listed), where
+            told = ", ".join(map(str, tools)) if isinstance(tools, list) else tools
+            yield Message("let {name} use {listed} unasked", name=name, listed=told), f"backends.{name}] allowed_tools"
     if decider := _table(fields, "worker").get("decider"):
         yield Message("let {decider} decide on skills up to MEDIUM", decider=decider), "worker] decider"
 
 
 def _table(fields: Mapping[str, object], name: str) -> Mapping[str, object]:
-    """Return a table of the file; empty if it is none."""
     table = fields.get(name)
     return table if isinstance(table, Mapping) else {}

@@ -1,19 +1,17 @@
 """What `init` lays out in a project, and whether a file there is still what it wrote.
 
-The files themselves stand in `skillyard/project/`, readable as what they are. `written.json` beside them holds the
-sha256 of each, for this version and every earlier one: that is how a script of ours is told from somebody else's.
+The files themselves stand in `skillyard/project/`. `written.json` beside them holds the sha256 of each, for this
+version and every earlier one: that is how a script of ours is told from somebody else's.
 """
 
 import hashlib
 import json
 import os
-from collections.abc import Iterator
-from contextlib import suppress
 from enum import StrEnum
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import NamedTuple
 
-from skillyard.catalog.files import make_below, open_below, read_plain, refuse_links
+from skillyard.catalog.files import make_below, read_plain, refuse_links, write_below
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message
 
@@ -27,14 +25,18 @@ class Piece(NamedTuple):
     """A file or folder of the layout."""
 
     path: str
-    #: Below TEMPLATES; nothing for a folder.
+    #: Below TEMPLATES; nothing for a folder. Of a script only its docstring: the rest is the same in all.
     template: str = ""
     #: Meant to be changed by its owner: only its absence is drift.
     yours: bool = False
 
     @property
     def content(self) -> bytes:
-        return (TEMPLATES / self.template).read_bytes()
+        content = (TEMPLATES / self.template).read_bytes()
+        if not self.template.startswith("bin/"):
+            return content
+        script = (TEMPLATES / "bin" / "script.py.txt").read_text("utf-8")
+        return script.format(name=Path(self.path).stem, about=content.decode().rstrip()).encode()
 
 
 LAYOUT = (
@@ -42,10 +44,10 @@ LAYOUT = (
     Piece(".claude/agents/skills_agent.md", "claude/agents/skills_agent.md"),
     Piece(".claude/agents/worker_agent.md", "claude/agents/worker_agent.md"),
     Piece("agents"),
-    Piece("bin/file_editor.py", "bin/file_editor.py"),
-    Piece("bin/skill_install_workflow.py", "bin/skill_install_workflow.py"),
-    Piece("bin/skill_manager.py", "bin/skill_manager.py"),
-    Piece("bin/skill_scanner.py", "bin/skill_scanner.py"),
+    Piece("bin/file_editor.py", "bin/file_editor.txt"),
+    Piece("bin/skill_install_workflow.py", "bin/skill_install_workflow.txt"),
+    Piece("bin/skill_manager.py", "bin/skill_manager.txt"),
+    Piece("bin/skill_scanner.py", "bin/skill_scanner.txt"),
     Piece("mybox/.gitignore", "mybox/gitignore", yours=True),
     Piece("mybox/output"),
     Piece("mybox/temp"),
@@ -85,7 +87,18 @@ def lay_out(root: Path) -> tuple[FoundPiece, ...]:
     """Make what is missing and leave the rest alone. Several processes may do this at once."""
     found = look(root)
     root.mkdir(parents=True, exist_ok=True)
-    return tuple(_made(root, piece, seen) for piece, seen in zip(LAYOUT, found, strict=True))
+    made: list[FoundPiece] = []
+    for piece, seen in zip(LAYOUT, found, strict=True):
+        state, target = seen.standing, root / piece.path
+        if state is FileState.MISSING and not piece.template:
+            make_below(root, target)
+            state = FileState.MADE
+        elif state is FileState.MISSING:
+            mode = 0o755 if piece.path.startswith("bin/") else 0o644
+            is_new = write_below(root, piece.path, piece.content, mode=mode, replace=False)
+            state = FileState.MADE if is_new else _standing(root, piece)
+        made.append(seen._replace(standing=state))
+    return tuple(made)
 
 
 def is_ours(path: Path, written: Path = WRITTEN, *, stands_for: Path | None = None) -> bool:
@@ -98,23 +111,23 @@ def is_ours(path: Path, written: Path = WRITTEN, *, stands_for: Path | None = No
     if path.is_symlink() or not path.is_file():
         return False
     try:
-        content = read_plain(path, _MOST_BYTES)
+        mark = hashlib.sha256(read_plain(path, _MOST_BYTES)).hexdigest()
     except FileNotFoundError:  # removed since it was listed
         return False
-    return hashlib.sha256(content).hexdigest() in set(_hashes_of(stands_for or path, written))
-
-
-def _hashes_of(path: Path, written: Path) -> Iterator[str]:
-    for version in json.loads(written.read_bytes()).values():
-        for name, mark in version.items():
-            parts = PurePosixPath(name).parts
-            if path.parts[-len(parts) :] == parts:
-                yield mark
+    place = f"/{(stands_for or path).as_posix()}"
+    versions = json.loads(written.read_bytes()).values()
+    return any(place.endswith(f"/{name}") and version[name] == mark for version in versions for name in version)
 
 
 def _standing(root: Path, piece: Piece, written: Path = WRITTEN) -> FileState:
     target = root / piece.path
-    _refuse_in_the_way(root, target.parent if piece.template else target)
+    folder = target.parent if piece.template else target
+    refuse_links(root, folder)
+    for place in (folder, *folder.parents):
+        if os.path.lexists(place) and not place.is_dir():
+            raise InvalidArgs(Message("{place} is in the way: a folder must stand there", place=place))
+        if place == root:
+            break
     if not os.path.lexists(target):
         return FileState.MISSING
     if not piece.template or piece.yours:
@@ -124,56 +137,3 @@ def _standing(root: Path, piece: Piece, written: Path = WRITTEN) -> FileState:
     if read_plain(target, _MOST_BYTES) == piece.content:
         return FileState.KEPT
     return FileState.OUTDATED if is_ours(target, written) else FileState.DIFFERS
-
-
-def _refuse_in_the_way(root: Path, folder: Path) -> None:
-    """Raise if a file is where a folder must be, or a link leads elsewhere."""
-    refuse_links(root, folder)
-    for place in (folder, *folder.parents):
-        if os.path.lexists(place) and not place.is_dir():
-            raise InvalidArgs(Message("{place} is in the way: a folder must stand there", place=place))
-        if place == root:
-            break
-
-
-def _made(root: Path, piece: Piece, seen: FoundPiece) -> FoundPiece:
-    if seen.standing is not FileState.MISSING:
-        return seen
-    target = root / piece.path
-    if not piece.template:
-        make_below(root, target)
-        return seen._replace(standing=FileState.MADE)
-    mode = 0o755 if piece.path.startswith("bin/") else 0o644
-    new = _write_new(root, target, piece.content, mode)
-    return seen._replace(standing=FileState.MADE if new else _standing(root, piece))
-
-
-def _write_new(root: Path, target: Path, content: bytes, mode: int) -> bool:
-    """Write the whole file or nothing. Return False if somebody else was first."""
-    folder = open_below(root, target.parent.relative_to(root).parts, create=True)
-    fresh = f".{target.name}.{os.urandom(4).hex()}"
-    try:
-        handle = os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, mode, dir_fd=folder)
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        return _publish(folder, fresh, target.name)
-    finally:
-        with suppress(OSError):
-            os.unlink(fresh, dir_fd=folder)
-        os.close(folder)
-
-
-def _publish(folder: int, fresh: str, name: str) -> bool:
-    """A link never replaces what is there; only file systems without links leave a moment between look and write."""
-    try:
-        os.link(fresh, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
-    except OSError:
-        try:
-            os.stat(name, dir_fd=folder, follow_symlinks=False)
-        except FileNotFoundError:
-            os.replace(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
-        else:
-            return False
-    return True

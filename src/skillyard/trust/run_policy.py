@@ -1,22 +1,31 @@
 """Decides what a run may touch: the rules of docs/spec/trust.md, as a policy for the sandbox.
 
-Naming is granting: a run reads the system, its own skill and the paths that the caller named; it writes mybox/ and a
-private temp. Everything wider is a capability that a person granted, for exactly these bytes.
+A run reads the system, its own skill, the project without its secrets (see `hidden_files`) and the paths that the
+caller named; it writes mybox/ and a private temp. The project is seen copy-on-write: what a run changes there is a
+change set that a person applies. Everything wider is a capability that a person granted, for exactly these bytes. Where
+the project's file says `read = "params"`, the project is read only where it is named.
 
 A role's agent.yaml bounds its skills further. What it narrows counts at once; what it widens counts once
 `skillyard trust` granted it for exactly the bytes of the role's folder, so a changed role is narrow again."""
 
 import json
 import os
-from collections.abc import Sequence
+import shlex
 from pathlib import Path
 from typing import NamedTuple
 
 from skillyard.catalog.bounds import Bounds, bounds_of, resolve_role_path
 from skillyard.catalog.files import exists, read_plain
-from skillyard.catalog.fingerprint import hash_folder
+from skillyard.catalog.fingerprint import fingerprint, hash_folder
 from skillyard.core.capability import ENV, MEMORY, NETWORK, PROCESSES, READ, READ_PROJECT, SECRET, WRITE
-from skillyard.core.errors import InvalidParam, MetadataMissing, PermissionDenied, RoleInvalid, SkillNotFound
+from skillyard.core.errors import (
+    InvalidParam,
+    MetadataMissing,
+    NotGranted,
+    PermissionDenied,
+    RoleInvalid,
+    SkillNotFound,
+)
 from skillyard.core.messages import Message
 from skillyard.core.result import Call
 from skillyard.core.skill import Skill
@@ -24,9 +33,10 @@ from skillyard.runners.interpreters import Reach, reach_of
 from skillyard.runners.kind import PACKAGE, Permit
 from skillyard.runners.leftovers import BOX
 from skillyard.sandbox.hosts import parse_rule
-from skillyard.sandbox.launch import Mount, Policy, is_inside, system_paths
+from skillyard.sandbox.launch import PRIVATE_HOME, Mount, Policy, is_inside, system_paths
 from skillyard.store.copies import COPIES_SUFFIX, Copies, FolderCopy
 from skillyard.store.grants import Grants
+from skillyard.trust.hidden_files import find_hidden, is_hidden, list_home
 
 #: Where skills lie in SKILLYARD_HOME: installed for every project, and staged for one run.
 OWN_SKILLS = ("skills", "adhoc")
@@ -34,63 +44,120 @@ _MIB = 1 << 20
 _USUAL = Policy()
 
 
+class Surroundings(NamedTuple):
+    """What is the same for every run of a project."""
+
+    own_home: Path
+    #: The person's home, which a run does not see.
+    user_home: Path | None = None
+    #: Whether what was granted of it can be shown in the run's own home.
+    can_mount: bool = False
+    #: Whether a run sees the project it runs in; else only what is named.
+    reads_project: bool = True
+
+
 def permit(
-    call: Call, program: str, granted: frozenset[str], own_home: Path, environment: tuple[Path, ...] | None = None
+    call: Call, program: str, granted: frozenset[str], around: Surroundings, environment: tuple[Path, ...] | None = None
 ) -> Permit:
-    """Return what the call may touch. `environment` lists the parts of an environment that we built, if it runs in
-    one."""
-    found = _permit(call, program, granted, own_home, environment)
+    """Return what the call may touch. `environment` lists the parts of the environment that we built for it."""
+    is_narrow = call.skill.role and bounds_of(call.skill).allowed is not None
+    if around.reads_project and not is_narrow and not _is_around(call.root.resolve(), call):
+        granted |= {READ_PROJECT}
+    reach = Reach(environment) if environment is not None else reach_of(call.root.resolve() / program)
+    found = _permit(call, granted, around, reach)
     return _within_role(call, found, granted) if call.skill.role else found
 
 
-def _permit(
-    call: Call, program: str, granted: frozenset[str], own_home: Path, environment: tuple[Path, ...] | None
-) -> Permit:
-    root = call.root.resolve()
+def _permit(call: Call, granted: frozenset[str], around: Surroundings, reach: Reach) -> Permit:
+    root, own_home, user_home = call.root.resolve(), around.own_home, around.user_home
     own, mounts = _own_folder(call, root)
-    reach = Reach(environment) if environment is not None else reach_of(root / program)
-    read = [*own, *reach.known, *call.named_paths]
-    read += [path for argument in _arguments(granted, READ) if (path := _as_granted(argument, root))]
+    literal = [Path(os.path.normpath(root / argument)) for argument in _arguments(granted, READ)]
+    opened = [path for path in literal if os.path.realpath(path) == str(path)]  # else a link leads elsewhere by now
+    read = [*own, *reach.known, *call.named_paths, *opened]
     if call.skill.kind.imports_helper:
         read.append(PACKAGE.resolve())
-    write = [root / BOX]
-    missing: list[str] = []
-    made: list[Path] = []
-    if READ_PROJECT in granted:
-        read.append(root)
+    write, missing = [root / BOX], list[str]()
+    made: tuple[Path, ...] = ()
+    secrets: tuple[Path, ...] = ()
+    if READ_PROJECT in granted or root in read:
+        secrets = tuple(path for path in find_hidden(root, own_home) if path not in read)
+        is_copy = any(mount.target == root for mount in mounts)  # read-only as a whole
+        # What is named in the project is seen, and changed, as the rest of it.
+        named = {path for path in (*call.named_paths, *opened) if path.is_relative_to(root)} - {root}
+        read = [path for path in read if is_copy or path not in named]
+        guarded = (root / name for name in GUARDED)
+        read += [root, *(path for path in guarded if not is_copy and path.exists() and not path.is_symlink())]
     elif _is_around(root, call):
         missing.append(READ_PROJECT)
     for path in call.led_out:
         _refuse_wide(path, own_home.resolve())
-        if f"{READ}:{path}" not in granted:
-            missing.append(f"{READ}:{path}")
-    missing += _unreadable_programs(reach.unknown, [*read, *(mount.target for mount in mounts)], root)
-    if target := _output_elsewhere(call, root):
+        missing += [f"{READ}:{path}"] if f"{READ}:{path}" not in granted else []
+    # Programs that it could not read: the project of one, or the program itself.
+    places = [*map(str, read), *(str(mount.target) for mount in mounts)]
+    closed = (path for path in reach.unknown if not any(is_inside(str(path), place) for place in places))
+    missing += (READ_PROJECT if path.is_relative_to(root) else f"{READ}:{path}" for path in closed)
+    # The output was resolved by the check; a later link is not followed.
+    target = Path(os.path.normpath(root / call.output)) if call.output else root / BOX
+    if not target.is_relative_to(root / BOX):
         _refuse_wide(target, own_home.resolve())
-        capability = f"{WRITE}:{call.output}"
-        if capability in granted:
-            write.append(target)
-            made.append(target)
-        else:
-            missing.append(capability)
-    readable, hide = _around_home(_without_root(read), write, call.skill.folder.resolve(), own_home.resolve())
+        is_change = READ_PROJECT in granted and target.is_relative_to(root)  # of the project, as any other
+        if not is_change and f"{WRITE}:{call.output}" in granted:
+            write, made = [*write, target], (target,)
+        elif not is_change:
+            missing.append(f"{WRITE}:{call.output}")
+    # `/`, which nobody can name, is left out.
+    paths = tuple(dict.fromkeys(path for path in read if path != Path("/")))
+    readable, hide = _around_home(paths, write, call.skill.folder.resolve(), own_home.resolve())
     tools = frozenset(reach.known).difference(own, call.named_paths)
+    # Granted paths in the person's home are seen in the run's own home too: a program asks for `~/x`.
+    at_home = [path for path in opened if user_home and user_home in path.parents and path.exists()]
+    in_home = [Mount(path, PRIVATE_HOME / path.relative_to(user_home)) for path in at_home if user_home]
+    copies = (next(above for above in mount.source.parents if above.name.endswith(COPIES_SUFFIX)) for mount in mounts)
     policy = Policy(
         read=tuple(path for path in readable if path not in tools),
         tools=tuple(path for path in readable if path in tools),
         write=tuple(write),
-        hide=(*hide, *(_all_copies(mount) for mount in mounts)),
-        mounts=mounts,
+        hide=(*hide, *copies, *secrets),
+        mounts=(*mounts, *(in_home if around.can_mount else ())),
         network=NETWORK in granted,
         hosts=tuple(_arguments(granted, NETWORK)),
     )
-    return Permit(policy, tuple(_arguments(granted, ENV)), tuple(dict.fromkeys(missing)), tuple(made))
+    return Permit(policy, tuple(_arguments(granted, ENV)), tuple(dict.fromkeys(missing)), made)
 
 
-def _unreadable_programs(programs: tuple[Path, ...], read: list[Path], root: Path) -> list[str]:
-    """Return the capabilities that these programs need: `read:` of each, or of the project that contains it."""
-    closed = [path for path in programs if not any(is_inside(str(path), str(place)) for place in read)]
-    return list(dict.fromkeys(READ_PROJECT if path.is_relative_to(root) else f"{READ}:{path}" for path in closed))
+def not_granted(call: Call, missing: tuple[str, ...]) -> NotGranted:
+    """Return the error for missing capabilities, with the command that a person must run."""
+    command = "skillyard trust" if call.skill.role else grant_command(call, missing)
+    return NotGranted(" ".join(missing), command, details={"capabilities": list(missing)})
+
+
+def grant_command(call: Call, capabilities: tuple[str, ...]) -> str:
+    """Return the grant command that a person would type, quoted for a shell."""
+    return shlex.join(("skillyard", "grant", spoken(call.known_as or call.asked_as), *capabilities))
+
+
+def env_command(asked_as: str, script: str) -> str:
+    """Return the command that builds the environment of a program."""
+    return f"skillyard env {spoken(asked_as)}{f':{script}' if script else ''}"
+
+
+def spoken(name: str) -> str:
+    """Return what a person types for a skill: `@name`, or its folder as it is."""
+    return name if name.startswith((".", "/", "~")) else f"@{name}"
+
+
+def noted_names(policy: Policy, home: Path | None) -> tuple[str, ...]:
+    """Return the names in the person's home whose lookups by a run with this policy are noted: not those it sees."""
+    if home is None:
+        return ()
+    seen = [mount.target.relative_to(PRIVATE_HOME) for mount in policy.mounts if PRIVATE_HOME in mount.target.parents]
+    return tuple(name for name in list_home(home) if not any(Path(name) in (path, *path.parents) for path in seen))
+
+
+def is_closed(path: str) -> bool:
+    """Whether a path in a project, relative and with `/`, is never changed by what a run left."""
+    first, *rest = path.split("/")
+    return first.lower() in GUARDED or first == BOX or ".git" in rest or is_hidden(path)
 
 
 def _own_folder(call: Call, root: Path) -> tuple[tuple[Path, ...], tuple[Mount, ...]]:
@@ -104,16 +171,8 @@ def _own_folder(call: Call, root: Path) -> tuple[tuple[Path, ...], tuple[Mount, 
     return ((), (Mount(copy, folder),)) if call.copy_is_mounted else ((copy,), ())
 
 
-def _all_copies(mount: Mount) -> Path:
-    """Return the folder of all copies, which is hidden from a run."""
-    return next(place for place in mount.source.parents if place.name.endswith(COPIES_SUFFIX))
-
-
 def _is_around(root: Path, call: Call) -> bool:
-    """A link that came with the project can make the project itself, or what lies around it, a skill's own folder.
-
-    A folder that a person points at is meant.
-    """
+    """Whether a link that came with the project makes the project a skill's own folder. One that a person names may."""
     return root.is_relative_to(call.skill.folder.resolve()) and not call.known_as.startswith((".", "/", "~"))
 
 
@@ -130,12 +189,6 @@ def _around_home(
     return (others, ()) if is_ours and not is_within else (read, (home,))
 
 
-def _as_granted(argument: str, root: Path) -> Path | None:
-    """Return the granted path; None if a link makes it lead elsewhere now."""
-    literal = Path(os.path.normpath(root / argument))
-    return literal if os.path.realpath(literal) == str(literal) else None
-
-
 def _refuse_wide(path: Path, own_home: Path) -> None:
     """Raise PermissionDenied for what is never opened to a run: the root and our own home."""
     if path == Path("/") or path == own_home or path.is_relative_to(own_home):
@@ -146,17 +199,6 @@ def _arguments(granted: frozenset[str], name: str) -> list[str]:
     return sorted(capability.partition(":")[2] for capability in granted if capability.startswith(f"{name}:"))
 
 
-def _output_elsewhere(call: Call, root: Path) -> Path | None:
-    """Return the output if it is outside mybox/. It was resolved by the check; a later link is not followed."""
-    target = Path(os.path.normpath(root / call.output)) if call.output else root / BOX
-    return None if target.is_relative_to(root / BOX) else target
-
-
-def _without_root(paths: list[Path]) -> tuple[Path, ...]:
-    """Drop `/`, which nobody can name, and duplicates."""
-    return tuple(dict.fromkeys(path for path in paths if path != Path("/")))
-
-
 def wider(bounds: Bounds, root: Path, folder: Path) -> tuple[str, ...]:
     """Return the capabilities that a role's file asks for beyond the rules."""
     paths = (_capability_for(path, root.resolve(), folder.resolve()) for path in bounds.allowed or ())
@@ -164,8 +206,7 @@ def wider(bounds: Bounds, root: Path, folder: Path) -> tuple[str, ...]:
         *((NETWORK,) if bounds.network else ()),
         *(f"{NETWORK}:{host}" for host in _hosts(bounds)),
         *dict.fromkeys(filter(None, paths)),
-        *((_memory(bounds),) if (bounds.memory_bytes or 0) > _USUAL.memory_bytes else ()),
-        *((_processes(bounds),) if (bounds.processes or 0) > _USUAL.processes else ()),
+        *(capability for capability, asked, usual in _limits(bounds) if (asked or 0) > usual),
         *(f"{SECRET}:{secret.name}" for secret in bounds.secrets),
     )
 
@@ -175,29 +216,41 @@ def _within_role(call: Call, found: Permit, granted: frozenset[str]) -> Permit:
     bounds = bounds_of(call.skill)
     root, folder = call.root.resolve(), call.skill.folder.resolve()
     hidden = tuple(resolve_role_path(path, root) for path in bounds.denied)
-    _refuse_blind(call, hidden)
     write = _writable(bounds, found.policy, root, folder, granted)
-    _refuse_outside(call, bounds, root, hidden)
+    _refuse_paths(call, bounds, root, hidden)
+    hosts = found.policy.hosts
+    if bounds.hosts is not None:  # the granted ones, or those that the file names if all are granted
+        hosts = tuple(host for host in _hosts(bounds) if found.policy.network or host in hosts)
+    memory, processes = (
+        usual if asked is None else asked if capability in granted else min(asked, usual)
+        for capability, asked, usual in _limits(bounds)
+    )
     policy = found.policy._replace(
         write=write,
         hide=(*found.policy.hide, *hidden),
         network=found.policy.network and bounds.network is not False and bounds.hosts is None,
-        hosts=_reachable(bounds, found.policy),
-        memory_bytes=_limit(bounds.memory_bytes, _USUAL.memory_bytes, _memory(bounds) in granted),
-        processes=_limit(bounds.processes, _USUAL.processes, _processes(bounds) in granted),
+        hosts=() if bounds.network is False else hosts,
+        memory_bytes=memory,
+        processes=processes,
     )
-    missing = tuple(f"{SECRET}:{secret.name}" for secret in bounds.secrets if f"{SECRET}:{secret.name}" not in granted)
-    box = root / BOX
+    secrets = (f"{SECRET}:{secret.name}" for secret in bounds.secrets)
+    # What is not there cannot be opened, nor covered.
+    in_box = (path for path in write if path.is_relative_to(root / BOX))
+    absent = [path for path in (*in_box, *hidden) if not path.exists()]
     return found._replace(
         policy=policy,
-        missing=(*found.missing, *missing),
+        missing=(*found.missing, *(secret for secret in secrets if secret not in granted)),
         secrets=bounds.secrets,
-        # What is not there cannot be opened, nor covered.
-        folders=tuple(
-            path
-            for path in (*(path for path in write if path.is_relative_to(box)), *hidden)
-            if not path.exists() and any(path.is_relative_to(place) for place in write)
-        ),
+        folders=tuple(path for path in absent if any(path.is_relative_to(place) for place in write)),
+    )
+
+
+def _limits(bounds: Bounds) -> tuple[tuple[str, int | None, int], ...]:
+    """Return memory and processes: the capability, what the file asks for, and the usual limit."""
+    memory, processes = bounds.memory_bytes, bounds.processes
+    return (
+        (f"{MEMORY}:{(memory or 0) // _MIB}", memory, _USUAL.memory_bytes),
+        (f"{PROCESSES}:{processes or 0}", processes, _USUAL.processes),
     )
 
 
@@ -206,8 +259,8 @@ def _capability_for(path: str, root: Path, folder: Path) -> str:
     place = resolve_role_path(path, root)
     if not place.is_relative_to(root):
         if Path(os.path.normpath(root / path)).is_relative_to(root):
-            msg = Message("workspace.allowed_paths: {path} leads out of the project through a link", path=path)
-            raise RoleInvalid(msg)
+            told = Message("workspace.allowed_paths: {path} leads out of the project through a link", path=path)
+            raise RoleInvalid(told)
         return f"{READ}:{place}"
     below = place.relative_to(root)
     if place.is_relative_to(root / BOX) or place.is_relative_to(folder):
@@ -234,34 +287,26 @@ def _writable(bounds: Bounds, policy: Policy, root: Path, folder: Path, granted:
     return tuple(places)
 
 
-def _refuse_outside(call: Call, bounds: Bounds, root: Path, hidden: tuple[Path, ...]) -> None:
-    """Raise PermissionDenied for a named path that the role's file does not allow."""
-    allowed = None if bounds.allowed is None else [resolve_role_path(path, root) for path in bounds.allowed]
-    own = call.skill.folder.resolve()
-    for path in (*call.named_paths, *call.led_out):
-        if any(path.is_relative_to(place) for place in hidden):
-            msg = Message("{path} is in workspace.denied_paths of the role {role}", path=path, role=call.skill.role)
-            raise PermissionDenied(msg)
-        if allowed is not None and not any(path.is_relative_to(place) for place in (*allowed, own)):
-            raise PermissionDenied(
-                Message("{path} is outside workspace.allowed_paths of the role {role}", path=path, role=call.skill.role)
-            )
-
-
-def _refuse_blind(call: Call, hidden: tuple[Path, ...]) -> None:
-    """Raise RoleInvalid if the role hides its own program."""
+def _refuse_paths(call: Call, bounds: Bounds, root: Path, hidden: tuple[Path, ...]) -> None:
+    """Raise for a role that hides its own program, and for a named path that the role's file does not allow."""
+    own, role = call.skill.folder.resolve(), call.skill.role
     program = (call.skill.folder / call.skill.entry).resolve()
     for place in hidden:
         if program.is_relative_to(place):
             raise RoleInvalid(Message("workspace.denied_paths: {place} hides the role's own program", place=place))
+    allowed = None if bounds.allowed is None else [*(resolve_role_path(path, root) for path in bounds.allowed), own]
+    for path in (*call.named_paths, *call.led_out):
+        about = {"path": path, "role": role}
+        if any(path.is_relative_to(place) for place in hidden):
+            raise PermissionDenied(Message("{path} is in workspace.denied_paths of the role {role}", **about))
+        if allowed is not None and not any(path.is_relative_to(place) for place in allowed):
+            raise PermissionDenied(Message("{path} is outside workspace.allowed_paths of the role {role}", **about))
 
 
 def _hosts(bounds: Bounds) -> tuple[str, ...]:
     """Return the hosts that the file names, each in its one spelling."""
-    if not bounds.hosts:
-        return ()
     found: dict[str, None] = {}
-    for host in bounds.hosts:
+    for host in bounds.hosts or ():
         try:
             found[str(parse_rule(host))] = None
         except ValueError as error:
@@ -270,42 +315,17 @@ def _hosts(bounds: Bounds) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _reachable(bounds: Bounds, policy: Policy) -> tuple[str, ...]:
-    """Return the hosts that it may reach: the granted ones, or those the file names if all are granted."""
-    if bounds.network is False:
-        return ()
-    if bounds.hosts is None:
-        return policy.hosts
-    return tuple(host for host in _hosts(bounds) if policy.network or host in policy.hosts)
-
-
-def _limit(asked: int | None, usual: int, is_granted: bool) -> int:
-    if asked is None:
-        return usual
-    return asked if is_granted else min(asked, usual)
-
-
-def _memory(bounds: Bounds) -> str:
-    return f"{MEMORY}:{(bounds.memory_bytes or 0) // _MIB}"
-
-
-def _processes(bounds: Bounds) -> str:
-    return f"{PROCESSES}:{bounds.processes or 0}"
-
-
 #: Never an output, whoever asks: what lies there decides what may run.
 GUARDED = (".git", ".claude", ".agents", ".skillyard", "agents", "bin", "skillyard.toml", "skillyard.lock")
 _MOST_CHARACTERS = 4096
 #: As many links as the kernel itself follows.
 _MOST_LINKS = 40
-_NO_LINKS = Message("links in mybox/ are not followed: name another output, or the path that the link leads to")
 
 
 class NamedPath(NamedTuple):
-    """A path that exists."""
+    """A path that exists. `led_out`: it lies outside the project, and a link in the project leads there."""
 
     path: Path
-    #: It lies outside the project, and a link in the project leads there.
     led_out: bool
 
 
@@ -325,9 +345,9 @@ def find_named(value: str, where: Path, root: Path) -> NamedPath | None:
 
 
 def resolve_output(named: str, root: Path) -> str:
-    """Return a path to write, resolved, relative to the project root if it is inside. A folder ends in a slash.
+    """Return a path to write, resolved and relative to the project root if inside. A folder ends in a slash.
 
-    PermissionDenied if a link in mybox/ leads elsewhere, or if it is where nobody writes.
+    Raise PermissionDenied if a link in mybox/ leads elsewhere, or if it is where nobody writes.
     """
     try:
         real_root = Path(os.path.realpath(root))
@@ -340,11 +360,10 @@ def resolve_output(named: str, root: Path) -> str:
     if literal.is_relative_to(root):
         literal = real_root / literal.relative_to(root)
     if literal.is_relative_to(real_root / BOX) and target != literal:
-        denied = PermissionDenied(
-            Message("{named} goes through a link in {box}/ and leads to {target}", named=named, box=BOX, target=target)
-        )
-        denied.extra_hint = _NO_LINKS
-        raise denied
+        about = {"named": named, "box": BOX, "target": target}
+        hint = Message("links in mybox/ are not followed: name another output, or the path that the link leads to")
+        told = Message("{named} goes through a link in {box}/ and leads to {target}", **about)
+        raise PermissionDenied(told, advice=hint)
     if target != real_root and not target.is_relative_to(real_root):
         return f"{target}/" if is_folder and target != Path("/") else str(target)
     below = target.relative_to(real_root)
@@ -370,6 +389,10 @@ def _passes_link_in(path: str, real_root: str) -> bool:
         here = Path("/") if target.startswith("/") else here
         left += [step for step in reversed(target.split("/")) if step not in {"", "."}]
     return False
+
+
+def mark_of_skill(skill: Skill) -> str:
+    return fingerprint(skill.folder, in_role=bool(skill.role))
 
 
 class Approved(NamedTuple):
@@ -399,34 +422,28 @@ def _described(skill: Skill, copy: FolderCopy) -> Skill:
     """Return the skill as the copy describes it; the folder may have changed since."""
     if not (copy.files / skill.path.name).is_file():
         return skill  # a folder without SKILL.md: only its scripts can be run
-    found = [known for known in _readings(skill, copy) if not skill.role or known.name == skill.name]
-    if not found:
-        raise SkillNotFound(skill.name)
-    return found[0]
-
-
-def _readings(skill: Skill, copy: FolderCopy) -> Sequence[Skill]:
-    """Parsed once for each copy: parsing YAML takes longer than everything else here."""
     key = str(skill.path)
-    try:
-        notes = json.loads(copy.notes.read_bytes())
-        return [Skill.from_record(record) for record in notes[key]]
+    try:  # parsed once for each copy: parsing YAML takes longer than everything else here
+        readings = [Skill.from_record(record) for record in json.loads(copy.notes.read_bytes())[key]]
     except (OSError, ValueError, KeyError, TypeError):
-        readings = _parsed(skill, copy)
-    copy.notes.write_text(json.dumps({key: [reading.as_record() for reading in readings]}), "utf-8")
-    return readings
+        readings = _parse(skill, copy)
+        copy.notes.write_text(json.dumps({key: [reading.as_record() for reading in readings]}), "utf-8")
+    for found in readings:
+        if not skill.role or found.name == skill.name:
+            return found
+    raise SkillNotFound(skill.name)
 
 
-def _parsed(skill: Skill, copy: FolderCopy) -> Sequence[Skill]:
+def _parse(skill: Skill, copy: FolderCopy) -> list[Skill]:
     from skillyard.catalog.manifest import MAX_FILE_BYTES, parse_skill  # noqa: PLC0415  (brings YAML)
 
     content = read_plain(copy.files / skill.path.name, MAX_FILE_BYTES)
     if skill.role:
         from skillyard.catalog.agentfile import parse_role  # noqa: PLC0415  (brings YAML)
 
-        return parse_role(content, skill.path).skills
+        return list(parse_role(content, skill.path).skills)
     reading = parse_skill(content, skill.path)
     if reading.skill is None:
         reason = reading.findings[0].message if reading.findings else "it cannot be read"
         raise MetadataMissing(Message("{place}: {reason}", place=skill.path, reason=reason))
-    return (reading.skill,)
+    return [reading.skill]

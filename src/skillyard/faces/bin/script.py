@@ -3,19 +3,16 @@
 import argparse
 import json
 import os
-import sqlite3
 import sys
-from collections.abc import Callable, Sequence
-from types import ModuleType
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from skillyard.core.errors import SkillError
 from skillyard.core.messages import Lang
-from skillyard.core.result import Clock, Result, error_result
+from skillyard.core.result import Clock, error_result
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces import present
-from skillyard.faces.command import Answer, Options, as_skill_error
+from skillyard.faces.command import EXPECTED, as_skill_error
 
 if TYPE_CHECKING:
     from skillyard.app.project import Project
@@ -31,9 +28,9 @@ DIGEST = "interrupt_digest"
 SLOT = "{decisions}"
 
 
-def run(module: ModuleType, words: Sequence[str]) -> NoReturn:
+def run(name: str, words: Sequence[str]) -> NoReturn:
     """Ask, show, exit. A usage error ends with 2 and the usage on stderr, which the worker reads as InvalidArgs."""
-    name = module.__name__.rpartition(".")[2]
+    module = sys.modules[f"skillyard.faces.bin.{name}"]
     parser = argparse.ArgumentParser(
         prog=f"python bin/{name}.py",
         description=module.__doc__,
@@ -43,7 +40,11 @@ def run(module: ModuleType, words: Sequence[str]) -> NoReturn:
     module.arguments(parser)
     options = parser.parse_args(words)
     style = present.Style(lang=Lang.choose(None, os.environ))
-    result = _ask(options.answer, options, style.lang)
+    clock = Clock()
+    try:
+        result = options.answer(options).as_result(AGENT, style.lang, clock.meta(AGENT))
+    except EXPECTED as error:
+        result = error_result(as_skill_error(error), AGENT, style.lang, clock.meta(AGENT))
     if result.state is State.INTERRUPTED:
         sys.stdout.write(f"{INTERRUPT}\n")
         data = dict(result.data)
@@ -79,13 +80,3 @@ def tell(progress: str) -> None:
     """How far a fetch has come; never on stdout, which is the result."""
     if sys.stderr.isatty():
         sys.stderr.write(f"{present.one_line(progress)}\n")
-
-
-def _ask(ask: Callable[[Options], Answer], options: Options, lang: Lang) -> Result:
-    clock = Clock()
-    try:
-        answer = ask(options)
-    except (SkillError, OSError, sqlite3.Error) as error:
-        expected = error if isinstance(error, SkillError) else as_skill_error(error)
-        return error_result(expected, AGENT, lang, clock.meta(AGENT))
-    return answer.as_result(AGENT, lang, clock.meta(AGENT))

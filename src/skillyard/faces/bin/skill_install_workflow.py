@@ -5,27 +5,21 @@ Where something waits, mybox/temp/langgraph_interrupt.json tells what and why, a
 
 import argparse
 import re
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, NoReturn
+from functools import partial
+from typing import TYPE_CHECKING
 
-from skillyard.app.project import Project, open_project
-from skillyard.app.rooms import new_run_id
-from skillyard.core.errors import ScriptFailed
+from skillyard.app.project import Project, new_run_id, open_project
 from skillyard.core.messages import PAUSED, Message
 from skillyard.core.states import State
 from skillyard.core.values import Json
-from skillyard.faces.ask import on_terminal
 from skillyard.faces.bin import script
-from skillyard.faces.command import Answer, Options
+from skillyard.faces.command import Answer, Options, on_terminal
 
 if TYPE_CHECKING:
-    from skillyard.scripts.install_graph import InstallStatus, InstallSteps, InstallWorkflow
+    from skillyard.scripts.install_graph import InstallStatus
 
 
-def main(words: Sequence[str]) -> NoReturn:
-    script.run(sys.modules[__name__], words)
+main = partial(script.run, "skill_install_workflow")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,33 +43,20 @@ def _thread(text: str) -> str:
 
 def _start(options: Options) -> Answer:
     thread = options.thread or new_run_id()
-    with open_project() as project, _opened(project) as (workflow, steps):
-        return _told(project, steps, thread, workflow.start(thread, options.source, options.skill))
+    with open_project() as project, project.install_workflow(script.tell, on_terminal=on_terminal()) as flow:
+        return _told(project, thread, flow.start(thread, options.source, options.skill))
 
 
 def _resume(options: Options) -> Answer:
-    with open_project() as project, _opened(project) as (workflow, steps):
-        steps.check(workflow.stand(options.thread).review, options.decisions)
-        return _told(project, steps, options.thread, workflow.resume(options.thread, options.decisions))
+    with open_project() as project, project.install_workflow(script.tell, on_terminal=on_terminal()) as flow:
+        return _told(project, options.thread, flow.resume(options.thread, options.decisions))
 
 
-@contextmanager
-def _opened(project: Project) -> "Iterator[tuple[InstallWorkflow, InstallSteps]]":
-    try:
-        from skillyard.scripts.install_graph import InstallSteps, open_workflow
-    except ModuleNotFoundError as error:
-        text = Message("{name} is missing; install it: pip install 'skillyard[langgraph]'", name=error.name)
-        raise ScriptFailed(text) from None
-    steps = InstallSteps(project.installer(), project.reviews, script.tell, on_terminal=on_terminal())
-    with open_workflow(steps, project.paths.own_home / "workflows.db", project.root) as workflow:
-        yield workflow, steps
-
-
-def _told(project: Project, steps: "InstallSteps", thread: str, stand: "InstallStatus") -> Answer:
+def _told(project: Project, thread: str, stand: "InstallStatus") -> Answer:
     outcomes = sorted(stand.outcomes.items())
     kept, dropped = ([name for name, word in outcomes if word == said] for said in ("keep", "uninstall"))
     done: dict[str, Json] = {"kept": [*kept], "uninstalled": [*dropped], "thread": thread}
-    review = steps.find(stand.review)
+    review = project.reviews.find(stand.review)
     if review is None or not stand.waiting:
         project.reviews.forget(stand.review)
         counts = {"kept": len(kept), "dropped": len(dropped)}

@@ -1,27 +1,25 @@
 """Manage the skills of this project: list, search, info, validate, record, install, resume, uninstall."""
 
 import argparse
-import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from skillyard.app.project import Project, open_project
 from skillyard.core.messages import PAUSED, Message
 from skillyard.core.states import State
 from skillyard.core.values import Json
-from skillyard.faces.ask import on_terminal
 from skillyard.faces.bin import script
-from skillyard.faces.command import Answer, Options
-from skillyard.faces.skill_data import as_skill_data
+from skillyard.faces.command import Answer, Options, on_terminal
+from skillyard.faces.skill_data import as_full_data, as_reading_data, as_search_data, as_skill_data, passes
 
 if TYPE_CHECKING:
     from skillyard.install.review import Review
 
 
-def main(words: Sequence[str]) -> NoReturn:
-    script.run(sys.modules[__name__], words)
+main = partial(script.run, "skill_manager")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,14 +55,12 @@ def _search(options: Options) -> Answer:
     query = " ".join(options.words)
     with _synced() as project:
         hits = project.catalog.search(query)
-        skills = [{**as_skill_data(hit.entry, project.catalog), "snippet": hit.snippet} for hit in hits]
-    summary = Message("{count} skills match: {query}", count=len(skills), query=query)
-    return Answer(summary, {"total": len(skills), "skills": list(skills)})
+        data = as_search_data(hits, query, project.catalog)
+    summary = Message("{count} skills match: {query}", count=len(hits), query=query)
+    return Answer(summary, {"total": len(hits), **data})
 
 
 def _info(options: Options) -> Answer:
-    from skillyard.faces.skill_data import as_full_data
-
     with _synced() as project:
         skill = project.catalog.resolve(_plain(options.name))
         data = {"folder_name": skill.folder_name, **as_full_data(skill, project)}
@@ -72,15 +68,13 @@ def _info(options: Options) -> Answer:
 
 
 def _validate(options: Options) -> Answer:
-    from skillyard.catalog.lint import lint
-    from skillyard.catalog.manifest import read_skill
-    from skillyard.faces.skill_data import as_reading_data, find_files, passes
+    from skillyard.app.skill_files import find_files, validate
 
-    path = Path(options.what)
-    if not path.exists():
+    path = options.what
+    if not Path(path).exists():
         with _synced() as project:
-            path = Path(project.catalog.choose(_plain(options.what)).file)
-    readings = [(str(file), lint(read_skill(file))) for file in find_files(path)]
+            path = project.catalog.choose(_plain(path)).file
+    readings = [(str(file), validate(file)) for _, file in find_files(path)]
     bad = sum(not passes(reading, strict=False) for _, reading in readings)
     data = [as_reading_data(file, reading) for file, reading in readings]
     return Answer(
@@ -131,11 +125,8 @@ def _uninstall(options: Options) -> Answer:
         installer = project.installer()
     folders = [skill.folder for skill in installer.find([_plain(options.name)])]
     kept = installer.remove(folders)
-    data: dict[str, Json] = {
-        "removed": [*folders],
-        "kept": {folder: list(paths) for folder, paths in kept.items()},
-    }
-    return Answer(Message("{count} skills removed", count=len(folders)), data)
+    data: dict[str, Json] = {"kept": {folder: list(paths) for folder, paths in kept.items()}}
+    return Answer(Message("{count} skills removed", count=len(folders)), {"removed": [*folders], **data})
 
 
 def _synced() -> Project:

@@ -1,10 +1,8 @@
 """Read the skill folders of this project and say what changed."""
 
 import argparse
-import sys
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import NoReturn
 
 from skillyard.app.project import open_project
 from skillyard.core.messages import Message
@@ -13,9 +11,7 @@ from skillyard.faces.bin import script
 from skillyard.faces.command import Answer, Options
 from skillyard.faces.skill_data import display_name
 
-
-def main(words: Sequence[str]) -> NoReturn:
-    script.run(sys.modules[__name__], words)
+main = partial(script.run, "skill_scanner")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,19 +1,17 @@
 """Commands that find and read skills: list, search, show, explain, sync."""
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from skillyard.app.project import Project, open_project
 from skillyard.core.messages import Message, join_messages
 from skillyard.core.values import Json
-from skillyard.faces.command import Answer, Options, Parser, at_least, lang_of
-from skillyard.faces.labels import field_lines, label
-from skillyard.faces.present import Lines, Progress, Table
-from skillyard.faces.skill_data import as_full_data, as_row, as_skill_data, display_name
+from skillyard.faces.command import Answer, Options, at_least, takes
+from skillyard.faces.present import StatusLine, Table, field_lines, label
+from skillyard.faces.skill_data import as_full_data, as_row, as_search_data, as_skill_data, display_name, fields_of
 
 if TYPE_CHECKING:
     from skillyard.catalog.catalog import Catalog
-    from skillyard.catalog.explain import Explanation
+    from skillyard.catalog.scan import Changes
 
 
 def answer_list(options: Options) -> Answer:
@@ -23,7 +21,7 @@ def answer_list(options: Options) -> Answer:
       skillyard list
       skillyard list --json
     """
-    catalog = _synced(options)
+    catalog, _ = _synced(options)
     entries = catalog.list()
     summary = Message("{count} skills", count=len(entries))
     if options.json:
@@ -33,18 +31,14 @@ def answer_list(options: Options) -> Answer:
     return Answer(summary, {}, Table(("name", "kind", "where", "description"), rows, empty))
 
 
-def _synced(options: Options) -> "Catalog":
+def _synced(options: Options) -> "tuple[Catalog, Changes]":
     catalog = open_project(ends_with_process=True).catalog
-    with Progress(Message("reading skills"), lang_of(options)) as progress:
-        catalog.sync(progress)
-    return catalog
+    with StatusLine(Message("reading skills"), options.lang) as line:
+        return catalog, catalog.sync(line.count)
 
 
-def search_arguments(parser: Parser) -> None:
-    parser.add_argument("query", nargs="+", help="words that must all occur; the last letters may be missing")
-    parser.add_argument("--limit", type=at_least(1), default=20, help="how many, the best first (20)")
-
-
+@takes("query", "what is looked for, in your own words, in English or Chinese", nargs="+")
+@takes("--limit", "how many, the best first (20)", type=at_least(1), default=20)
 def answer_search(options: Options) -> Answer:
     """Search the skills by name, description and tags.
 
@@ -52,22 +46,20 @@ def answer_search(options: Options) -> Answer:
       skillyard search markdown
       skillyard search 周报 --json
     """
-    catalog = _synced(options)
+    catalog, _ = _synced(options)
     query = " ".join(options.query)
     hits = catalog.search(query, options.limit)
-    rows = [(display_name(hit.entry), str(hit.entry.kind), hit.snippet) for hit in hits]
+    data = as_search_data(hits, query, catalog)
     empty = Message("Nothing here matches {query!r}. `skillyard list` shows everything.", query=query)
-    return Answer(
-        Message("{count} skills match: {query}", count=len(hits), query=query),
-        {"skills": [{**as_skill_data(hit.entry, catalog), "snippet": hit.snippet} for hit in hits]},
-        Table(("name", "kind", "description"), rows, empty),
-    )
+    if isinstance(near := data.get("nearest"), list) and near:
+        names = ", ".join(map(str, near))
+        empty = Message("Nothing here matches {query!r}. Names like it: {names}.", query=query, names=names)
+    summary = Message("{count} skills match: {query}", count=len(hits), query=query)
+    rows = [(display_name(hit.entry), str(hit.entry.kind), hit.snippet) for hit in hits]
+    return Answer(summary, data, Table(("name", "kind", "description"), rows, empty))
 
 
-def show_arguments(parser: Parser) -> None:
-    parser.add_argument("name", help="folder, name or title of a skill; role/name for a role's")
-
-
+@takes("name", "folder, name or title of a skill; role/name for a role's")
 def answer_show(options: Options) -> Answer:
     """Show everything that is known of a skill.
 
@@ -79,8 +71,8 @@ def answer_show(options: Options) -> Answer:
     skill = project.catalog.resolve(name)
     data = as_full_data(skill, project)
     shown = {key: value for key, value in data.items() if value and key != "fields"}
-    lines = list(field_lines(shown, lang_of(options)))
-    return Answer(Message("skill: {name}", name=skill.name), {"skills": [data]}, Lines(lines))
+    page = list(field_lines(shown, options.lang))
+    return Answer(Message("skill: {name}", name=skill.name), {"skills": [data]}, page)
 
 
 def _named(options: Options) -> tuple[Project, str]:
@@ -89,10 +81,7 @@ def _named(options: Options) -> tuple[Project, str]:
     return project, options.name.removeprefix("@")
 
 
-def explain_arguments(parser: Parser) -> None:
-    parser.add_argument("name", help="folder, name or title of a skill")
-
-
+@takes("name", "folder, name or title of a skill")
 def answer_explain(options: Options) -> Answer:
     """Explain a name: who answers to it here and in each agent, and why.
 
@@ -101,34 +90,22 @@ def answer_explain(options: Options) -> Answer:
     """
     project, name = _named(options)
     found = project.explain(name)
-    candidates: list[Json] = [
-        {"name": display_name(each.entry), "path": each.entry.file, "wins": each.wins, "why": each.why}
-        for each in found.candidates
-    ]
-    agents: list[Json] = [
-        {"agent": view.agent, "sees": list(view.sees), "why": view.why, "fix": view.fix} for view in found.views
-    ]
-    return Answer(
-        Message("{name}: {count} candidates", name=name, count=len(candidates)),
-        {"candidates": candidates, "agents": agents},
-        Lines(list(_lines_of(found))),
-    )
-
-
-def _lines_of(found: "Explanation") -> Iterator[str]:
-    for candidate in found.candidates:
-        path = candidate.entry.file
-        yield Message("runs   {path}", path=path) if candidate.wins else Message("knows  {path}", path=path)
-        yield join_messages("", ("       ", candidate.why))
+    candidates, agents, lines = list[Json](), list[Json](), list[str]()
+    for each in found.candidates:
+        path = each.entry.file
+        candidates.append({"name": display_name(each.entry), "path": path, "wins": each.wins, "why": each.why})
+        lines.append(Message("runs   {path}", path=path) if each.wins else Message("knows  {path}", path=path))
+        lines.append(join_messages("", ("       ", each.why)))
     for view in found.views:
-        yield ""
-        for path in view.sees:
-            yield Message("{agent} sees {path}", agent=view.agent, path=path)
+        agents.append(fields_of(view, "agent", "sees", "why", "fix"))
+        lines += ["", *(Message("{agent} sees {path}", agent=view.agent, path=path) for path in view.sees)]
         if not view.sees:
-            yield Message("{agent} does not see it", agent=view.agent)
-        yield join_messages("", ("       ", view.why))
+            lines.append(Message("{agent} does not see it", agent=view.agent))
+        lines.append(join_messages("", ("       ", view.why)))
         if view.fix:
-            yield Message("       mend it: {fix}", fix=view.fix)
+            lines.append(Message("       mend it: {fix}", fix=view.fix))
+    summary = Message("{name}: {count} candidates", name=name, count=len(candidates))
+    return Answer(summary, {"candidates": candidates, "agents": agents}, lines)
 
 
 def answer_sync(options: Options) -> Answer:
@@ -136,20 +113,10 @@ def answer_sync(options: Options) -> Answer:
 
     Every other command does this by itself; `sync` shows what it found.
     """
-    lang = lang_of(options)
-    catalog = open_project(ends_with_process=True).catalog
-    with Progress(Message("reading skills"), lang) as progress:
-        changes = catalog.sync(progress)
+    catalog, changes = _synced(options)
     total = len(catalog.list())
-    lists = {"added": changes.added, "updated": changes.updated, "removed": changes.removed}
-    data: dict[str, Json] = {name: list(files) for name, files in lists.items()}
-    lists["left out"] = changes.left_out
-    return Answer(
-        Message("read: {added} added, {updated} updated", added=len(changes.added), updated=len(changes.updated)),
-        {**data, "total": total, "left_out": list(changes.left_out)},
-        Table(
-            ("change", "file"),
-            [(label(name, lang), file) for name, files in lists.items() for file in files],
-            empty=Message("Nothing changed: {total} skills.", total=total),
-        ),
-    )
+    data = fields_of(changes, "added", "updated", "removed", "left_out")
+    rows = [(label(name.replace("_", " "), options.lang), file) for name in data for file in getattr(changes, name)]
+    empty = Message("Nothing changed: {total} skills.", total=total)
+    summary = Message("read: {added} added, {updated} updated", added=len(changes.added), updated=len(changes.updated))
+    return Answer(summary, {**data, "total": total}, Table(("change", "file"), rows, empty))

@@ -18,28 +18,27 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from skillyard.app.job_values import PREFIX, Job
 from skillyard.app.project import Project, open_project
-from skillyard.catalog.flowfile import SCHEMA_FILE
+from skillyard.core.child_process import refuse_inside_agents
 from skillyard.core.envelope import from_json
-from skillyard.core.errors import InvalidArgs, RuntimeFailed
-from skillyard.core.messages import Lang, Message
+from skillyard.core.errors import InvalidArgs
+from skillyard.core.messages import Message
 from skillyard.core.skill import Severity
 from skillyard.core.values import Json
 from skillyard.faces import present
-from skillyard.faces.cli.job_progress import end_lost
-from skillyard.faces.cli.validate import check_findings
-from skillyard.faces.command import Answer, Options, Parser, add_commands, lang_of, show_and_exit, split_pairs, style_of
-from skillyard.faces.passthrough import pass_through
-from skillyard.faces.present import Exact, Lines, Progress, Table, write_lines
-from skillyard.jobs.jobs import Job
-from skillyard.jobs.schedule import PREFIX
+from skillyard.faces.cli.check import answer_findings, answer_schema
+from skillyard.faces.cli.jobs import end_lost
+from skillyard.faces.cli.runs import ask_about_changes
+from skillyard.faces.command import Answer, Options, Parser, finish_run, on_terminal, split_pairs, takes
+from skillyard.faces.present import StatusLine, Table
 
 if TYPE_CHECKING:
     from skillyard.jobs.flow import FlowProgress
     from skillyard.jobs.jobs import Jobs
-    from skillyard.jobs.worker_loop import Attempts
+    from skillyard.jobs.project_jobs import Attempts
     from skillyard.store.runs import Run
 
 _LOOK_SECONDS = 0.2
@@ -48,99 +47,78 @@ _TAKE_SECONDS = 6.0
 _INTERRUPTED = 130
 #: Marks a flow that no worker was asked to do: whoever takes it over does it at once, not from a queue.
 _HERE = "here"
+_ID = takes("flow_id", "the id, or how it starts", metavar="ID")
 
 
 def arguments(parser: Parser) -> None:
-    add = add_commands(parser, "list | validate | run | show | resume | schema")
+    add = parser.add_commands("list | validate | run | show | resume | schema")
     add("list", "the workflows of this project, and how each ended last", answer)
-    validating = add("validate", "check workflows: what is wrong, where, and what to do", _validate)
-    validating.add_argument("files", nargs="*", metavar="FILE", help="files, folders or names; all of this project")
-    validating.add_argument("--strict", action="store_true", help="warnings fail too")
-    running = add("run", "run a workflow and print one result", _run)
-    running.add_argument("workflow", metavar="FILE|NAME", help="its file, the folder of a workflow.yaml, or its name")
-    running.add_argument("--input", action="append", default=[], metavar="K=V", help="one of its inputs")
-    running.add_argument("--detach", action="store_true", help="leave it to a worker, and print its id")
-    showing = add("show", "each step of a flow: its state, time and run", _show)
-    resuming = add("resume", "go on with a flow whose process died", _resume)
-    for each in (showing, resuming):
-        each.add_argument("flow_id", metavar="ID", help="the id, or how it starts")
-    add("schema", "print the JSON Schema of workflow.yaml", _schema)
+    add("validate", "check workflows: what is wrong, where, and what to do", _validate)
+    add("run", "run a workflow and print one result", _run)
+    add("show", "each step of a flow: its state, time and run", _show)
+    add("resume", "go on with a flow whose process died", _resume)
+    add("schema", "print the JSON Schema of workflow.yaml", lambda _: answer_schema("workflow"))
 
 
-def answer(options: Options) -> Answer:
-    del options
+def answer(_options: Options) -> Answer:
     with open_project(ends_with_process=True) as project:
         found = project.jobs.workflows.list()
         latest = {run.skill: run for run in reversed(project.runs(1000)) if run.kind == "flow"}
         root = project.root
-    data: list[Json] = []
-    rows: list[tuple[str, ...]] = []
+    data, rows = list[Json](), list[tuple[str, ...]]()
     for workflow in found:
         run = latest.get(f"{PREFIX}{workflow.name}")
-        data.append(
-            {
-                "name": workflow.name,
-                "path": os.path.relpath(workflow.path, root),
-                "description": workflow.description,
-                "inputs": [each._asdict() for each in workflow.inputs],
-                "steps": [step.id for step in workflow.steps],
-                "problems": sum(finding.severity is Severity.ERROR for finding in workflow.findings),
-                "latest": {"id": run.id, "state": run.state} if run else None,
-            }
-        )
+        told: dict[str, Json] = {"name": workflow.name, "path": os.path.relpath(workflow.path, root)}
+        told |= {"description": workflow.description, "inputs": [each._asdict() for each in workflow.inputs]}
+        problems = sum(finding.severity is Severity.ERROR for finding in workflow.findings)
+        told |= {"steps": [step.id for step in workflow.steps], "problems": problems}
+        data.append({**told, "latest": {"id": run.id, "state": run.state} if run else None})
         standing = Message("ok") if workflow.usable else Message("problems")
         last = f"{run.state} {run.id[:14]}" if run else ""
         rows.append((workflow.name, str(len(workflow.steps)), standing, last, workflow.description))
     empty = Message("No workflows here. Write one into workflows/NAME.yaml; `skillyard flow schema` says what goes in.")
-    columns = ("name", "steps", "standing", "last", "description")
-    return Answer(Message("{count} workflows", count=len(rows)), {"workflows": data}, Table(columns, rows, empty))
+    table = Table(("name", "steps", "standing", "last", "description"), rows, empty)
+    return Answer(Message("{count} workflows", count=len(rows)), {"workflows": data}, table)
 
 
+@takes("files", "files, folders or names; all of this project", nargs="*", metavar="FILE")
+@takes("--strict", "warnings fail too")
 def _validate(options: Options) -> Answer:
     with open_project(ends_with_process=True) as project:
         workflows = project.jobs.workflows
         found = [workflows.find(name, Path.cwd()) for name in options.files] or list(workflows.list())
-    bad, lines = check_findings({each.path: each.findings for each in found}, strict=options.strict)
-    data: list[Json] = [
-        {
-            "path": os.path.relpath(each.path),
-            "name": each.name,
-            "findings": [finding.as_dict() for finding in each.findings],
-        }
-        for each in found
-    ]
-    why = Message("{bad} of {count} workflows have problems", bad=bad, count=len(found))
-    return Answer(
-        Message("{total} workflows checked: {bad} with problems", total=len(found), bad=bad),
-        {"workflows": data},
-        Lines(lines),
-        failure=RuntimeFailed(why) if bad else None,
-    )
+    files = [(each.path, {"path": os.path.relpath(each.path), "name": each.name}, each.findings) for each in found]
+    summary = Message("{total} workflows checked: {bad} with problems")
+    return answer_findings("workflows", files, options, summary, Message("{bad} of {count} workflows have problems"))
 
 
+@takes("workflow", "its file, the folder of a workflow.yaml, or its name", metavar="FILE|NAME")
+@takes("--input", "one of its inputs", action="append", default=[], metavar="K=V")
+@takes("--detach", "leave it to a worker, and print its id")
+@takes("--apply", "apply what it changes in the project, if it succeeds")
 def _run(options: Options) -> Answer:
+    if options.apply and options.detach:
+        raise InvalidArgs(Message("--apply goes with a flow that runs here: a job applies only what a grant covers"))
     with open_project() as project:
+        if options.apply:
+            refuse_inside_agents()
         workflows = project.jobs.workflows
-        given = split_pairs(options.input, "--input")
         workflow = workflows.find(options.workflow, Path.cwd())
-        job = workflows.make_job(workflow, given, Job(skill="", lang=str(lang_of(options))))
+        job = workflows.make_job(workflow, split_pairs(options.input, "--input"), Job(skill="", lang=str(options.lang)))
         with project.jobs.open() as jobs:
             if not options.detach:
                 here = job._replace(flow={**job.flow, _HERE: True})
                 _follow(project, jobs, options, lambda attempts: jobs.start(here, attempts, partial(end_lost, options)))
             flow_id = jobs.enqueue(job)
-    return Answer(
-        Message("queued: {name} ({id}); a worker runs it", name=job.label, id=flow_id),
-        {"flows": [{"id": flow_id, "name": job.label, "state": "queued"}]},
-    )
+    summary = Message("queued: {name} ({id}); a worker runs it", name=job.label, id=flow_id)
+    return Answer(summary, {"flows": [{"id": flow_id, "name": job.label, "state": "queued"}]})
 
 
 def _follow(project: Project, jobs: "Jobs", options: Options, begin: "Callable[[Attempts], str]") -> NoReturn:
     """Have it done in this process, tell how far it is, and print what came of it. Ctrl-C cancels it."""
     interrupted = False
-    style = style_of(options)
-    with _Shown(style.lang) as shown:
-        attempts = project.jobs.attempts(watch=shown)
+    with _Shown("", options.lang) as shown:
+        attempts = project.jobs.attempts(watch=shown.watch)
         flow_id = begin(attempts)
         shown.say(Message("flow {id}", id=flow_id))
         known = None
@@ -157,39 +135,31 @@ def _follow(project: Project, jobs: "Jobs", options: Options, begin: "Callable[[
                 attempts.underway.stop(flow_id)
     result = from_json(json.dumps(known.result, default=dict))
     if interrupted:
-        present.show(result, style, sys.stdout)
+        present.show(result, options.style, sys.stdout)
         sys.stdout.flush()
         raise SystemExit(_INTERRUPTED)
-    show_and_exit(result if style.json else pass_through(result, project.root), style)
+    if result.meta.get("changes") == "pending":
+        kept = project.changes.find(str(result.meta["run"]), project.root)
+        if kept and getattr(options, "apply", False):
+            project.changes.apply(kept, project.read_changes(kept).changes)
+            result = result._replace(meta={**result.meta, "changes": "applied"})
+        elif on_terminal():
+            result = ask_about_changes(project, result, options.lang)
+    finish_run(result, options.style, project.write_file)
 
 
-class _Shown:
+class _Shown(StatusLine):
     """How far it is, on stderr: a line for each step that ended, and on a terminal the items as they end."""
 
-    def __init__(self, lang: Lang) -> None:
-        self._bar: Progress | None = None
-        self._lang = lang
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar:
-            self._bar.clear()
-            self._bar = None
-
-    def __call__(self, told: "FlowProgress") -> None:
+    def watch(self, told: "FlowProgress") -> None:
         if told.state:
             self.say(told.line(self._lang))
         elif told.items[1]:
-            self._bar = self._bar or Progress(f"{told.number}/{told.of} {told.step}")
-            self._bar(*told.items)
-
-    def say(self, text: str) -> None:
-        self.__exit__()
-        write_lines([text], self._lang)
+            self._doing = f"{told.number}/{told.of} {told.step}"
+            self.count(*told.items)
 
 
+@_ID
 def _resume(options: Options) -> NoReturn:
     with open_project() as project:
         run = _found(project, options.flow_id)
@@ -219,33 +189,23 @@ def _resume(options: Options) -> NoReturn:
             _follow(project, jobs, options, take)
 
 
+@_ID
 def _show(options: Options) -> Answer:
     with open_project(ends_with_process=True) as project:
         flow = _found(project, options.flow_id)
         runs = [project.find_run(run.id) or run for run in project.history.list_of(flow.id)]
         log = project.logs.read(flow.id)
     steps = list(_steps(flow, runs))
-    data: dict[str, Json] = {
-        "id": flow.id,
-        "name": flow.job,
-        "state": flow.state,
-        "seconds": flow.seconds,
-        "inputs": flow.request.get("params"),
-        "steps": [*steps],
-        "result": flow.result,
-        "log": log,
-    }
-    name = Message("flow {name}", name=flow.job).render(lang_of(options))
+    data: dict[str, Json] = {"id": flow.id, "name": flow.job, "state": flow.state, "seconds": flow.seconds}
+    data |= {"inputs": flow.request.get("params"), "steps": [*steps], "result": flow.result, "log": log}
+    name = Message("flow {name}", name=flow.job).render(options.lang)
     whole = _step(name, flow.state, flow.seconds, flow.id, flow.result.get("summary", ""))
     rows = [
         [f"{cell:.3f}" if isinstance(cell, float) else "" if cell is None else str(cell) for cell in step.values()]
         for step in (whole, *steps)
     ]
-    return Answer(
-        Message("{name}: {state}", name=flow.job, state=flow.state),
-        {"flows": [data]},
-        Table(("step", "state", "seconds", "run", "summary"), rows),
-    )
+    table = Table(("step", "state", "seconds", "run", "summary"), rows)
+    return Answer(Message("{name}: {state}", name=flow.job, state=flow.state), {"flows": [data]}, table)
 
 
 def _steps(flow: "Run", runs: "Sequence[Run]") -> Iterator[dict[str, Json]]:
@@ -282,9 +242,3 @@ def _found(project: Project, flow_id: str) -> "Run":
         why = Message("no flow {flow_id!r} here, or more than one starts so", flow_id=flow_id)
         raise InvalidArgs(why, advice=Message("`skillyard flow` shows the latest, `skillyard jobs` more"))
     return run
-
-
-def _schema(options: Options) -> Answer:
-    del options
-    text = SCHEMA_FILE.read_text("utf-8")
-    return Answer(Message("JSON Schema of {file}", file="workflow.yaml"), {"schema": json.loads(text)}, Exact(text))

@@ -18,102 +18,75 @@ examples:
 
 import argparse
 import json
+import os
+import re
+import socket
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from skillyard.app import job_values
+from skillyard.app.job_values import QUEUE, AgentTask, Job, Misfire, Overlap, Schedule, TimetableEntry
 from skillyard.app.project import Project, open_project
-from skillyard.catalog.cron import preview
+from skillyard.core.child_process import refuse_inside_agents
 from skillyard.core.envelope import from_json
-from skillyard.core.errors import InvalidArgs
+from skillyard.core.errors import InvalidArgs, RuntimeFailed
 from skillyard.core.messages import Message
 from skillyard.core.result import Request, split_name
 from skillyard.core.values import NOTHING, Json
-from skillyard.faces.cli.job_progress import Looking, end_lost
+from skillyard.faces import command
 from skillyard.faces.cli.run import take_ours
 from skillyard.faces.cli.runs import as_lines
-from skillyard.faces.command import (
-    Answer,
-    Options,
-    Parser,
-    add_commands,
-    asked_lang,
-    at_least,
-    lang_of,
-    seconds,
-    show_and_exit,
-    style_of,
-)
-from skillyard.faces.present import Lines, Table, write_lines
-from skillyard.faces.skill_data import as_run_data, timestamp
-from skillyard.jobs.agent_task import AgentTask
-from skillyard.jobs.engine import TimetableEntry
-from skillyard.jobs.jobs import QUEUE, Job
-from skillyard.jobs.schedule import PREFIX, Misfire, Overlap, Schedule, as_choice, checked, local_zone, usual_overlap
-from skillyard.trust.grant_rules import refuse_inside_agents
+from skillyard.faces.command import Answer, Options, Parser, ProgramLines, at_least, seconds, takes
+from skillyard.faces.present import StatusLine, Style, Table, write_lines
+from skillyard.faces.skill_data import as_run_data, fields_of, timestamp
 
 if TYPE_CHECKING:
     from skillyard.jobs.jobs import Jobs, JobStatus
 
 _LOOK_SECONDS = 0.2
+_BAR_CELLS = 20
+_ID = takes("job_id", "the id, or how it starts", metavar="ID")
+_NAME = takes("name", "the schedule's name", metavar="NAME")
 
 
 def arguments(parser: Parser) -> None:
-    add = add_commands(parser, "list | show | add | run | enqueue | cancel | retry | …")
-    for each in (parser, add("list", "the latest jobs, finished ones too", answer)):
-        each.add_argument("--limit", type=at_least(1), default=20, help="how many, the latest first (20)")
-        each.add_argument("--failed", action="store_true", help="only those that failed for good")
-    showing = add("show", "everything that is known of a job, with its log", _show)
-    cancelling = add("cancel", "take it from the queue, or stop it", _cancel)
-    retrying = add("retry", "one more attempt of a job that failed, as its skill is now", _retry)
-    for each in (showing, cancelling, retrying):
-        each.add_argument("job_id", metavar="ID", help="the id, or how it starts")
-    retrying.add_argument("--from-start", action="store_true", help="a workflow: not from the step that failed")
-    queueing = add("enqueue", "have a worker run a skill or a task", _enqueue)
-    queueing.add_argument("--wait", action="store_true", help="until it is done, and print its result")
-    queueing.add_argument("--delay", type=seconds, default=0.0, metavar="S", help="seconds before it may start")
-    _add_job_options(queueing)
-    scheduling = add("add", "schedule a skill or a task", _add)
-    scheduling.add_argument("when", metavar="WHEN", help='"0 9 * * 1-5", @daily, "every 15m"')
-    scheduling.add_argument("--timezone", metavar="TZ", default="", help="such as Europe/Berlin (this machine's)")
-    scheduling.add_argument(
-        "--misfire", choices=[*map(str, Misfire)], help="ticks that nobody was there for (run-once)"
-    )
-    scheduling.add_argument("--overlap", choices=[*map(str, Overlap)], help="a tick while the last run goes on (skip)")
-    scheduling.add_argument(
-        "--jitter", type=seconds, default=0.0, metavar="S", help="start up to so many seconds later"
-    )
-    _add_job_options(scheduling)
+    add = parser.add_commands("list | show | add | run | enqueue | cancel | retry | …")
+    add("list", "the latest jobs, finished ones too", answer)
+    add("show", "everything that is known of a job, with its log", _show)
+    add("cancel", "take it from the queue, or stop it", _cancel)
+    add("retry", "one more attempt of a job that failed, as its skill is now", _retry)
+    add("enqueue", "have a worker run a skill or a task", _enqueue)
+    add("add", "schedule a skill or a task", _add)
     add("schedules", "what recurs here, and when it comes next", _schedules)
-    for each in (
-        add("run", "run a schedule's skill now, and print its result", _run),
-        add("pause", "let a schedule rest", partial(_pause, paused=True)),
-        add("resume", "go on with a schedule, from now", partial(_pause, paused=False)),
-        add("remove", "forget a schedule of `jobs add`", _remove),
+    add("run", "run a schedule's skill now, and print its result", _run)
+    add("pause", "let a schedule rest", _pause).set_defaults(paused=True)
+    add("resume", "go on with a schedule, from now", _pause).set_defaults(paused=False)
+    add("remove", "forget a schedule of `jobs add`", _remove)
+    add("history", "the attempts of jobs, the latest first", _history)
+
+
+def _takes_job(answer: Callable[[Options], Answer]) -> Callable[[Options], Answer]:
+    """What a job does and how, for `jobs enqueue` and `jobs add`."""
+    for argument in (
+        takes("--on-failure", "a command or webhook to tell of the last failure", default="", metavar="TO"),
+        takes("--queue", f"which queue ({QUEUE})", default=QUEUE),
+        takes("--timeout", "seconds that a run may take", type=seconds, metavar="S"),
+        takes("--retries", "more attempts after it failed (0)", type=at_least(0), default=0, metavar="N"),
+        takes("--name", "what to call it (the skill's name, or `task`)", default=""),
+        takes("--model", "for those words: the agent's model", default="", metavar="M"),
+        takes("--session", "for those words: go on with this conversation", default="", metavar="ID"),
+        takes("--to", "for those words: which agent", default="", metavar="BACKEND"),
+        takes("--task", "a Task prompt, or words for a backend agent", default="", metavar="TEXT"),
+        takes("args", "its params: value, --key value or key=value", nargs=argparse.REMAINDER),
+        takes("skill", "@name, @role/name, or flow:NAME for a workflow", metavar="@SKILL", nargs="?"),
     ):
-        each.add_argument("name", metavar="NAME", help="the schedule's name")
-    past = add("history", "the attempts of jobs, the latest first", _history)
-    past.add_argument("name", metavar="NAME", nargs="?", default="", help="only those of this name")
-    past.add_argument("--limit", type=at_least(1), default=20, help="how many (20)")
-
-
-def _add_job_options(parser: Parser) -> None:
-    parser.add_argument("skill", metavar="@SKILL", nargs="?", help="@name, @role/name, or flow:NAME for a workflow")
-    parser.add_argument("args", nargs=argparse.REMAINDER, help="its params: value, --key value or key=value")
-    parser.add_argument("--task", default="", metavar="TEXT", help="a Task prompt, or words for a backend agent")
-    parser.add_argument("--to", default="", metavar="BACKEND", help="for those words: which agent")
-    parser.add_argument("--session", default="", metavar="ID", help="for those words: go on with this conversation")
-    parser.add_argument("--model", default="", metavar="M", help="for those words: the agent's model")
-    parser.add_argument("--name", default="", help="what to call it (the skill's name, or `task`)")
-    parser.add_argument("--retries", type=at_least(0), default=0, metavar="N", help="more attempts after it failed (0)")
-    parser.add_argument("--timeout", type=seconds, metavar="S", help="seconds that a run may take")
-    parser.add_argument("--queue", default=QUEUE, help=f"which queue ({QUEUE})")
-    parser.add_argument(
-        "--on-failure", default="", metavar="TO", help="a command or webhook to tell of the last failure"
-    )
+        answer = argument(answer)
+    return answer
 
 
 @contextmanager
@@ -122,74 +95,85 @@ def _opened() -> "Iterator[tuple[Project, Jobs]]":
         yield project, jobs
 
 
+@takes("--limit", "how many, the latest first (20)", type=at_least(1), default=20)
+@takes("--failed", "only those that failed for good")
 def answer(options: Options) -> Answer:
-    with _opened() as (_, jobs):
+    with _opened() as (project, jobs):
         found = jobs.list(1000 if options.failed else options.limit)
-    if options.failed:
-        found = tuple(known for known in found if known.state in {"error", "timeout"})[: options.limit]
-    rows = [
-        (
-            known.id[:14],
-            timestamp(known.created),
-            known.state,
-            f"{known.job.attempt}/{max(known.job.retries + 1, known.job.attempt)}",
-            known.job.label,
-            str(known.result.get("summary", "")),
-        )
-        for known in found
-    ]
-    columns = ("id", "created", "state", "attempt", "name", "summary")
+        if options.failed:
+            found = tuple(known for known in found if known.state in {"error", "timeout"})[: options.limit]
+        changes = {known.id: waiting for known in found if (waiting := _changes_of(project, known))}
+    rows, data = list[tuple[str, ...]](), list[Json]()
+    for known in found:
+        job, waiting = known.job, changes.get(known.id, "")
+        attempt = f"{job.attempt}/{max(job.retries + 1, job.attempt)}"
+        row = (known.id[:14], timestamp(known.created), known.state, attempt, job.label)
+        rows.append((*row, str(known.result.get("summary", "")), *((waiting,) if changes else ())))
+        data.append(_as_data(known, waiting))
+    columns = ("id", "created", "state", "attempt", "name", "summary", *(("changes",) if changes else ()))
     empty = Message("No jobs here yet. `skillyard jobs enqueue @name` makes one.")
-    data: dict[str, Json] = {"jobs": [_as_data(known) for known in found]}
-    return Answer(Message("{count} jobs", count=len(found)), data, Table(columns, rows, empty))
+    return Answer(Message("{count} jobs", count=len(found)), {"jobs": data}, Table(columns, rows, empty))
 
 
+def _changes_of(project: Project, known: "JobStatus") -> str:
+    """Return `pending` if what a job changed waits for a person, and the machine where it does, if not this one."""
+    meta: Any = known.result.get("meta") or {}
+    if meta.get("changes") != "pending":
+        return ""
+    if meta.get("host", socket.gethostname()) != socket.gethostname():
+        return f"pending on {meta['host']}"
+    return "pending" if project.changes.find(known.run, project.root) else ""
+
+
+@_ID
 def _show(options: Options) -> Answer:
     with _opened() as (project, jobs):
         known = jobs.find(options.job_id)
         run, log = project.find_run(known.run), project.logs.read(known.run)
-    data = {**_as_data(known), "result": known.result, "log": log}
+        changes = _changes_of(project, known)
+    data = {**_as_data(known, changes), "result": known.result, "log": log}
+    if changes:
+        data["apply"] = f"skillyard changes {known.run} apply"
     told = {key: value for key, value in data.items() if value not in ("", None, [], {})}
-    return Answer(
-        Message("job {id}", id=known.id),
-        {"jobs": [data], "runs": [as_run_data(run)] if run else []},
-        Lines(list(as_lines(told, lang_of(options)))),
-    )
+    every: dict[str, Json] = {"jobs": [data], "runs": [as_run_data(run)] if run else []}
+    return Answer(Message("job {id}", id=known.id), every, list(as_lines(told, options.lang)))
 
 
+@_ID
 def _cancel(options: Options) -> Answer:
     with _opened() as (_, jobs):
         known = jobs.cancel(options.job_id)
-    return _told(known, Message("cancelled: {name} ({id})", name=known.job.label, id=known.id))
+    return Answer(Message("cancelled: {name} ({id})", name=known.job.label, id=known.id), {"jobs": [_as_data(known)]})
 
 
+@_ID
+@takes("--from-start", "a workflow: not from the step that failed")
 def _retry(options: Options) -> Answer:
-    with _opened() as (project, jobs):
-        project.jobs.refuse_loops(jobs.find(options.job_id).job)
+    with _opened() as (_, jobs):
+        job_values.refuse_loops(jobs.find(options.job_id).job)
         known = jobs.retry(options.job_id, from_start=options.from_start)
-    return _told(known, Message("queued again: {name} ({id})", name=known.job.label, id=known.id))
-
-
-def _told(known: "JobStatus", summary: Message) -> Answer:
+    summary = Message("queued again: {name} ({id})", name=known.job.label, id=known.id)
     return Answer(summary, {"jobs": [_as_data(known)]})
 
 
+@takes("--wait", "until it is done, and print its result")
+@takes("--delay", "seconds before it may start", type=seconds, default=0.0, metavar="S")
+@_takes_job
 def _enqueue(options: Options) -> Answer:
     _settle(options)
     with _opened() as (project, jobs):
         job = _job(project, options)
         job_id = jobs.enqueue(job, delay_seconds=options.delay)
         if options.wait:
-            with Looking(job.label, style_of(options)) as looking:
-                waiting = Message("{id} waits for a worker: `skillyard worker` in this project", id=job_id)
-                looking.tell(waiting.render(lang_of(options)))
+            with Looking(job.label, options.style) as looking:
+                looking.tell(Message("{id} waits for a worker: `skillyard worker` in this project", id=job_id))
                 ended = _look_on(project, jobs, job_id, looking)
             _show_result(ended, options)
         known = jobs.find(job_id)
-    return _told(known, Message("queued: {name} ({id})", name=known.job.label, id=known.id))
+    return Answer(Message("queued: {name} ({id})", name=known.job.label, id=known.id), {"jobs": [_as_data(known)]})
 
 
-def _look_on(project: Project, jobs: "Jobs", job_id: str, looking: Looking) -> "JobStatus | None":
+def _look_on(project: Project, jobs: "Jobs", job_id: str, looking: "Looking") -> "JobStatus | None":
     """Until it is over. What its run says is seen where it runs on this machine."""
     heard: dict[str, int] = {}
     while True:
@@ -221,7 +205,7 @@ def _settle(options: Options) -> None:
 
 def _job(project: Project, options: Options) -> Job:
     asked = options.skill or ""
-    skill, script = (asked, "") if asked.startswith(PREFIX) else split_name(asked)
+    skill, script = (asked, "") if asked.startswith(job_values.PREFIX) else split_name(asked)
     if script:
         raise InvalidArgs(Message("a job runs a skill, not one of its scripts"))
     if options.on_failure:
@@ -234,7 +218,7 @@ def _job(project: Project, options: Options) -> Job:
         retries=options.retries,
         queue=options.queue,
         on_failure=options.on_failure,
-        lang=str(lang_of(options)),
+        lang=str(options.lang),
     )
     if options.task:
         task = AgentTask(options.task, to=options.to, session=options.session, model=options.model)
@@ -248,33 +232,34 @@ def _show_result(known: "JobStatus | None", options: Options) -> NoReturn:
     """The result of the run itself, as `skillyard run` shows it."""
     if known is None:
         raise InvalidArgs(Message("the job is gone"))
-    show_and_exit(from_json(json.dumps(known.result, default=dict)), style_of(options))
+    command.show_and_exit(from_json(json.dumps(known.result, default=dict)), options.style)
 
 
+@takes("when", '"0 9 * * 1-5", @daily, "every 15m"', metavar="WHEN")
+@takes("--timezone", "such as Europe/Berlin (this machine's)", metavar="TZ", default="")
+@takes("--misfire", "ticks that nobody was there for (run-once)", choices=[*map(str, Misfire)])
+@takes("--overlap", "a tick while the last run goes on (skip)", choices=[*map(str, Overlap)])
+@takes("--jitter", "start up to so many seconds later", type=seconds, default=0.0, metavar="S")
+@_takes_job
 def _add(options: Options) -> Answer:
     _settle(options)
-    misfire = as_choice(Misfire, options.misfire, Misfire.RUN_ONCE)
+    misfire, overlap = job_values.policies(options.misfire, options.overlap)
     with _opened() as (project, jobs):
         job = _job(project, options)
-        schedule = checked(
+        schedule = job_values.checked(
             Schedule(
                 name=options.name or job.skill or "task",
                 when=options.when,
-                timezone=options.timezone or local_zone(),
+                timezone=options.timezone or job_values.local_zone(),
                 skill="" if options.task else job.skill,
                 args=() if options.task else job.args,
                 params=NOTHING if options.task else job.params,
                 task=options.task,
-                to=options.to,
-                session=options.session,
-                model=options.model,
-                retries=options.retries,
-                timeout_seconds=options.timeout,
                 misfire=misfire,
-                overlap=as_choice(Overlap, options.overlap, usual_overlap(misfire)),
+                overlap=overlap,
                 jitter_seconds=options.jitter,
-                on_failure=options.on_failure,
-                queue=options.queue,
+                **{name: getattr(options, name) for name in ("to", "session", "model")},
+                **{name: getattr(job, name) for name in ("retries", "timeout_seconds", "on_failure", "queue")},
             )
         )
         found, waiting, _ = _recurring(project, jobs)
@@ -282,7 +267,7 @@ def _add(options: Options) -> Answer:
             advice = Message("give another --name, or `skillyard jobs remove` that one first")
             raise InvalidArgs(Message("there is a schedule {name!r} already", name=schedule.name), advice=advice)
         line = TimetableEntry(schedule.name, schedule.as_mapping(), until=jobs.engine.now(), when=schedule.mark)
-        jobs.timetable.put(line)
+        jobs.engine.timetable.put(line)
     ticks = ", ".join(_next_of(schedule, line))
     summary = Message("scheduled: {name}, next: {next}", name=schedule.name, next=ticks)
     return Answer(summary, {"schedules": [_as_schedule(schedule, line)]})
@@ -292,17 +277,15 @@ def _recurring(
     project: Project, jobs: "Jobs"
 ) -> tuple[tuple[Schedule, ...], tuple[Schedule, ...], dict[str, TimetableEntry]]:
     """Return the schedules that count, those that wait for trust, and what is kept of them by name."""
-    lines = {line.name: line for line in jobs.timetable.list()}
+    lines = {line.name: line for line in jobs.engine.timetable.list()}
     schedules = project.jobs.schedules(_tell)
     return schedules(tuple(lines.values())), schedules.untrusted(), lines
 
 
-def _schedules(options: Options) -> Answer:
-    del options
+def _schedules(_options: Options) -> Answer:
     with _opened() as (project, jobs):
         found, waiting, lines = _recurring(project, jobs)
-    data: list[Json] = []
-    rows: list[tuple[str, ...]] = []
+    data, rows = list[Json](), list[tuple[str, ...]]()
     for each in (*found, *waiting):
         line, waits = lines.get(each.name) or TimetableEntry(each.name), each in waiting
         ticks = _next_of(each, line)
@@ -314,13 +297,13 @@ def _schedules(options: Options) -> Answer:
     return Answer(summary, {"schedules": data}, Table(("name", "when", "next", "from"), rows, empty))
 
 
+@_NAME
 def _run(options: Options) -> NoReturn:
     """Here and now; a worker takes over if we die."""
     with _opened() as (project, jobs):
         schedule = project.jobs.find_schedule(jobs, options.name, _tell)
-        style = style_of(options)
-        with Looking(schedule.name, style) as looking:
-            worker = project.jobs.worker_loop(jobs, looking.tell, style.lang, looking.hear)
+        with Looking(schedule.name, options.style) as looking:
+            worker = project.jobs.worker_loop(jobs, looking.tell, options.lang, looking.hear)
             job_id = jobs.start(worker.job_of(schedule), worker.attempts, partial(end_lost, options))
             while (known := jobs.wait(job_id, _LOOK_SECONDS)) is None:
                 worker.watch()
@@ -329,15 +312,18 @@ def _run(options: Options) -> NoReturn:
     _show_result(known, options)
 
 
-def _pause(options: Options, *, paused: bool) -> Answer:
+@_NAME
+def _pause(options: Options) -> Answer:
     with _opened() as (project, jobs):
         schedule = project.jobs.find_schedule(jobs, options.name, _tell)
-        line = project.jobs.pause(jobs, schedule, paused=paused)
-    name = schedule.name
-    summary = Message("paused: {name}", name=name) if paused else Message("resumed: {name}", name=name)
+        line = project.jobs.pause(jobs, schedule, paused=options.paused)
+    summary = Message("resumed: {name}", name=schedule.name)
+    if options.paused:
+        summary = Message("paused: {name}", name=schedule.name)
     return Answer(summary, {"schedules": [_as_schedule(schedule, line)]})
 
 
+@_NAME
 def _remove(options: Options) -> Answer:
     with _opened() as (project, jobs):
         schedule = project.jobs.find_schedule(jobs, options.name, _tell)
@@ -345,10 +331,12 @@ def _remove(options: Options) -> Answer:
             advice = Message("take it out of that file, or `skillyard jobs pause` it")
             why = Message("{name} stands in {source}", name=schedule.name, source=schedule.source)
             raise InvalidArgs(why, advice=advice)
-        jobs.timetable.drop(schedule.name)
+        jobs.engine.timetable.drop(schedule.name)
     return Answer(Message("removed: {name}", name=schedule.name), {"schedules": []})
 
 
+@takes("name", "only those of this name", metavar="NAME", nargs="?", default="")
+@takes("--limit", "how many (20)", type=at_least(1), default=20)
 def _history(options: Options) -> Answer:
     with open_project(ends_with_process=True) as project:
         found = project.history.list_jobs(1000 if options.name else options.limit)
@@ -358,20 +346,16 @@ def _history(options: Options) -> Answer:
     return Answer(Message("{count} runs", count=len(runs)), {"runs": [as_run_data(run) for run in runs]}, table)
 
 
-def _as_data(known: "JobStatus") -> dict[str, Json]:
+def _as_data(known: "JobStatus", changes: str = "") -> dict[str, Json]:
     job = known.job
     return {
+        **({"changes": changes} if changes else {}),
         "id": known.id,
         "name": job.label,
         "state": known.state,
         "skill": job.skill,
-        "task": AgentTask.from_mapping(job.task).text,
-        "args": list(job.args),
-        "params": dict(job.params),
-        "queue": job.queue,
-        "attempt": job.attempt,
-        "retries": job.retries,
-        "schedule": job.schedule,
+        "task": job.task.text if job.task else "",
+        **fields_of(job, "args", "params", "queue", "attempt", "retries", "schedule"),
         "created": timestamp(known.created),
         "run": known.run,
         "summary": known.result.get("summary"),
@@ -380,23 +364,76 @@ def _as_data(known: "JobStatus") -> dict[str, Json]:
 
 
 def _as_schedule(schedule: Schedule, line: TimetableEntry) -> dict[str, Json]:
-    return {
-        **schedule.as_mapping(),
-        "timezone": schedule.timezone,
-        "paused": line.paused,
-        "enabled": schedule.enabled,
-        "next": list(_next_of(schedule, line)),
-    }
+    told = {**fields_of(schedule, "timezone", "enabled"), "paused": line.paused}
+    return {**schedule.as_mapping(), **told, "next": list(_next_of(schedule, line))}
 
 
 def _next_of(schedule: Schedule, line: TimetableEntry) -> tuple[str, ...]:
     if line.paused or not schedule.enabled:
         return ()
-    ticks = preview(schedule.parsed, schedule.zone, max(time.time(), line.until))
+    ticks = job_values.preview(schedule.parsed, schedule.zone, max(time.time(), line.until))
     digits = "seconds" if any(tick % 60 for tick in ticks) else "minutes"
     moments = (datetime.fromtimestamp(tick, UTC).astimezone(schedule.zone) for tick in ticks)
     return tuple(moment.isoformat(timespec=digits) for moment in moments)
 
 
 def _tell(text: str) -> None:
-    write_lines([text], asked_lang())
+    write_lines([text], command.asked_lang())
+
+
+class Looking(StatusLine):
+    """What a job says and where it stands. `hear` may come from another thread; only `look` draws."""
+
+    def __init__(self, label: str, style: Style) -> None:
+        super().__init__(label, style.lang)
+        self._label, self._style, self._started = label, style, time.monotonic()
+        self._rest, self._note, self._state = b"", "", ""
+        self._said = ProgramLines()
+
+    @property
+    def _moves(self) -> bool:
+        return not self._style.json and self._err.isatty()
+
+    def tell(self, text: str) -> None:
+        if not self._style.json:
+            self.say(text)
+
+    def hear(self, piece: bytes) -> None:
+        """What the run says on stderr: its latest line on a terminal, every line elsewhere."""
+        if self._moves:
+            *lines, self._rest = (self._rest + piece).replace(b"\r", b"\n").split(b"\n")
+            if said := [line for line in lines if line.strip()]:
+                self._note = said[-1].decode("utf-8", "replace").strip()
+        elif not self._style.json:
+            self._said(piece)
+
+    def look(self, state: str) -> None:
+        if self._moves:
+            seconds = time.monotonic() - self._started
+            parts = (state, f"{seconds:.0f} s", bar(self._note, is_ascii=self._style.ascii), self._note)
+            self("  ".join(filter(None, parts)))
+        elif state != self._state and state in {"queued", "running"}:  # how it ended is the result's to say
+            self.tell(f"{self._label}: {state}")
+        self._state = state
+
+
+def bar(note: str, *, is_ascii: bool) -> str:
+    """How far it has come, where its own words tell: `60%`, `3/5`."""
+    if (percent := re.search(r"(\d{1,3})(?:\.\d+)?\s?%", note)) and int(percent[1]) <= 100:
+        share = int(percent[1]) / 100
+    elif (of := re.search(r"(?<![\w/.-])(\d{1,9}) ?/ ?(\d{1,9})(?![\w/.-])", note)) and 0 < int(of[2]) >= int(of[1]):
+        share = int(of[1]) / int(of[2])
+    else:
+        return ""
+    done, (full, empty) = int(share * _BAR_CELLS), "#-" if is_ascii else "█░"
+    return full * done + empty * (_BAR_CELLS - done)
+
+
+def end_lost(options: Options) -> NoReturn:
+    """Others may think that we are dead and do our job: it must end here, at once, and with nothing said of how."""
+    lost = Message(
+        "the database went away: the run here was stopped, and a worker does it again (`skillyard jobs` lists it)"
+    )
+    command.show_failure(RuntimeFailed(lost), options.style)
+    sys.stdout.flush()
+    os._exit(1)

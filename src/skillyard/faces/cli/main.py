@@ -4,96 +4,77 @@ import importlib
 import sys
 from collections.abc import Callable, Sequence
 from io import TextIOWrapper
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from skillyard import __version__
 from skillyard.core.messages import Lang, Message
 from skillyard.faces.command import Parser, asked_lang, guarded, make_parser
 
-_ROOM = "skillyard.faces.cli."
-
-
-class Listed(NamedTuple):
-    """What `skillyard --help` says of a command without importing it."""
-
-    module: str
-    says: str
-
-
-#: By what a person wants to do; the order is the order of the help.
-GROUPS: dict[str, dict[str, Listed]] = {
+#: By what a person wants to do, in the order of the help: the module of each command, and what `--help` says of it.
+GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "find and read skills": {
-        "list": Listed("find", "List the skills that can be used here."),
-        "search": Listed("find", "Search the skills by name, description and tags."),
-        "show": Listed("find", "Show everything that is known of a skill."),
-        "explain": Listed("find", "Explain a name: who answers to it here and in each agent, and why."),
-        "sync": Listed("find", "Read the skill folders and say what changed."),
+        "list": ("find", "List the skills that can be used here."),
+        "search": ("find", "Search the skills by name, description and tags."),
+        "show": ("find", "Show everything that is known of a skill."),
+        "explain": ("find", "Explain a name: who answers to it here and in each agent, and why."),
+        "sync": ("find", "Read the skill folders and say what changed."),
     },
     "run them": {
-        "run": Listed("run", "Run a skill and print one result."),
-        "task": Listed("task", "Dispatch a Task to an agent, as a Kernel does, and print one result."),
-        "runs": Listed("runs", "Show what ran."),
-        "mcp": Listed("mcp", "Serve the skills to an agent over MCP, on stdin and stdout."),
-        "jobs": Listed("jobs", "Queue and schedule skills and tasks: list, add, run, cancel and retry their jobs."),
-        "flow": Listed("flow", "Workflows: several skills, one after the other, that survive a crash."),
-        "worker": Listed("worker", "Work off the jobs of this project, and fire what is scheduled."),
-        "service": Listed("worker", "Keep the worker of this project alive, also after a reboot."),
-        "env": Listed("env", "Build the environment that a skill's Python programs need, after showing its packages."),
+        "run": ("run", "Run a skill and print one result."),
+        "task": ("run", "Dispatch a Task to an agent, as a Kernel does, and print one result."),
+        "runs": ("runs", "Show what ran."),
+        "changes": ("runs", "Show what runs changed in this project, and apply or discard it."),
+        "mcp": ("setup", "Serve the skills to an agent over MCP, on stdin and stdout."),
+        "jobs": ("jobs", "Queue and schedule skills and tasks: list, add, run, cancel and retry their jobs."),
+        "flow": ("flow", "Workflows: several skills, one after the other, that survive a crash."),
+        "worker": ("worker", "Work off the jobs of this project, and fire what is scheduled."),
+        "service": ("worker", "Keep the worker of this project alive, also after a reboot."),
+        "env": ("grants", "Build the environment that a skill's programs need, after showing its packages."),
     },
     "hand them to agents": {
-        "activate": Listed("activation", "Activate skills: from now on they go with every task for an agent."),
-        "deactivate": Listed("activation", "Take skills out of what goes with a task."),
-        "active": Listed("activation", "Show the active skills in the order in which they are handed over."),
-        "dispatch": Listed("dispatch", "Hand a task with the active skills to an agent."),
-        "backend": Listed(
-            "backend", "The agents: which are there, what they are doing, what they said; keep them warm, stop them."
+        "activate": ("agents", "Activate skills: from now on they go with every task for an agent."),
+        "deactivate": ("agents", "Take skills out of what goes with a task."),
+        "active": ("agents", "Show the active skills in the order in which they are handed over."),
+        "dispatch": ("agents", "Hand a task with the active skills to an agent."),
+        "backend": (
+            "agents",
+            "The agents: which are there, what they are doing, what they said; keep them warm, stop them.",
         ),
     },
     "write them": {
-        "new": Listed("new", "Write a new skill that passes its own test at once."),
-        "role": Listed("role", "Roles: agents/<role> with its own JSON skills, schedule, secrets and bounds."),
-        "validate": Listed("validate", "Check SKILL.md files: what is wrong, where, how bad, and what to do."),
-        "check": Listed("check", "Check that a skill behaves as its kind must: every probe, in the sandbox."),
+        "new": ("new", "Write a new skill that passes its own test at once."),
+        "role": ("new", "Roles: agents/<role> with its own JSON skills, schedule, secrets and bounds."),
+        "validate": ("check", "Check SKILL.md files: what is wrong, where, how bad, and what to do."),
+        "check": ("check", "Check that a skill behaves as its kind must: every probe, in the sandbox."),
     },
     "install them": {
-        "add": Listed("install", "Install skills from a folder, an archive, a git repository or the web."),
-        "update": Listed(
-            "install", "Bring installed skills to what their sources have now, after telling what would change."
-        ),
-        "remove": Listed(
+        "add": ("install", "Install skills from a folder, an archive, a git repository or the web."),
+        "update": (
             "install",
-            "Remove installed skills; files that you made or edited stay.",
+            "Bring installed skills to what their sources have now, after telling what would change.",
         ),
-        "restore": Listed("install", "Install exactly what skillyard.lock says, on this machine too."),
-        "verify": Listed(
-            "install",
-            "Compare the installed skills with skillyard.lock: changed, missing and added files.",
-        ),
-        "link": Listed(
-            "link", "Make installed skills visible to Claude Code, Codex and OpenCode in their own folders."
-        ),
-        "unlink": Listed("link", "Take back what `skillyard link` made, and only that."),
-        "scan": Listed("scan", "Scan skills for threats: what in them may harm you, where, and what to do."),
-        "review": Listed("review", "Decide on skills that were held back: keep installs them, uninstall does not."),
+        "remove": ("install", "Remove installed skills; files that you made or edited stay."),
+        "restore": ("install", "Install exactly what skillyard.lock says, on this machine too."),
+        "verify": ("install", "Compare the installed skills with skillyard.lock: changed, missing and added files."),
+        "link": ("install", "Make installed skills visible to Claude Code, Codex and OpenCode in their own folders."),
+        "unlink": ("install", "Take back what `skillyard link` made, and only that."),
+        "scan": ("check", "Scan skills for threats: what in them may harm you, where, and what to do."),
+        "review": ("install", "Decide on skills that were held back: keep installs them, uninstall does not."),
     },
     "allow and forbid": {
-        "grant": Listed(
-            "grants", "Allow a skill more than the rules give it: for this project, and for exactly its bytes."
-        ),
-        "grants": Listed("grants", "Show what was granted in this project, and whether it still counts."),
-        "revoke": Listed("grants", "Take back what was granted to a skill, or the trust in this project."),
-        "trust": Listed("grants", "Trust what this project's own files ask for, after seeing the list."),
-        "doctor": Listed("doctor", "Tell what this machine can guard, and what is missing."),
+        "grant": ("grants", "Allow a skill more than the rules give it: for this project, and for exactly its bytes."),
+        "grants": ("grants", "Show what was granted in this project, and whether it still counts."),
+        "revoke": ("grants", "Take back what was granted to a skill, or the trust in this project."),
+        "trust": ("grants", "Trust what this project's own files ask for, after seeing the list."),
+        "doctor": ("setup", "Tell what this machine can guard, and what is missing."),
     },
     "the project": {
-        "init": Listed("init", "Lay out a project: its folders, bin/ scripts and the agents that a Task reaches."),
-        "edit": Listed(
-            "skillyard.faces.edit", "Edit a text file: atomically, in mybox/ and nowhere else unless you allow it."
-        ),
-        "bin": Listed("bin", "Run a script of bin/ without its file, for a Python that has no library."),
+        "init": ("setup", "Lay out a project: its folders, bin/ scripts and the agents that a Task reaches."),
+        "edit": ("edit", "Edit a text file: atomically, in mybox/ and nowhere else unless you allow it."),
+        "bin": ("setup", "Run a script of bin/ without its file, for a Python that has no library."),
     },
 }
-COMMANDS: dict[str, Listed] = {name: listed for group in GROUPS.values() for name, listed in group.items()}
+COMMANDS = {name: listed for group in GROUPS.values() for name, listed in group.items()}
 
 _ABOUT = "Find, check and run agent skills, with one typed result."
 _MORE = "`skillyard COMMAND --help` tells more about each; `skillyard --version` tells the version."
@@ -114,8 +95,9 @@ _HELP = """\
 
 
 def parser_of(name: str) -> Parser:
-    module = COMMANDS[name].module
-    return make_parser(name, importlib.import_module(module if "." in module else _ROOM + module))
+    module, _ = COMMANDS[name]
+    room = "skillyard.faces" if module == "edit" else "skillyard.faces.cli"  # `edit` is a script of bin/ too
+    return make_parser(name, importlib.import_module(f"{room}.{module}"))
 
 
 def help_text() -> str:
@@ -124,7 +106,7 @@ def help_text() -> str:
         from skillyard.faces.translated_help import say
     width = max(map(len, COMMANDS)) + 2
     groups = [
-        "\n".join([f"{say(title)}:", *(f"  {name:<{width}}{say(listed.says)}" for name, listed in group.items())])
+        "\n".join([f"{say(title)}:", *(f"  {name:<{width}}{say(says)}" for name, (_, says) in group.items())])
         for title, group in GROUPS.items()
     ]
     words = {"usage": say("usage"), "examples": say("examples"), "about": say(_ABOUT), "more": say(_MORE)}

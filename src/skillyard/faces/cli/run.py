@@ -16,6 +16,7 @@ examples:
   skillyard run owner/repo@pdf-tools:scripts/pages.py report.pdf
   skillyard run ./pack.zip@word-count notes.txt
   skillyard run --dry-run @csv-summary sales.csv
+  skillyard run --apply @code-formatter src
   skillyard run --to claude-code --model haiku @marketing-ideas "my product"
 """
 
@@ -24,59 +25,67 @@ import os
 import select
 import stat
 import sys
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from skillyard.app.project import Project, open_project
-from skillyard.core.child_process import DEPTH
-from skillyard.core.errors import PermissionDenied, SkillError
+from skillyard.core.capability import is_network
+from skillyard.core.child_process import DEPTH, refuse_inside_agents
+from skillyard.core.errors import InvalidArgs, PermissionDenied, SkillError
 from skillyard.core.messages import Message
-from skillyard.core.result import Request, Result, make_meta, split_name
+from skillyard.core.result import Clock, Request, Result, split_name
+from skillyard.core.skill import as_exit_codes
 from skillyard.core.states import State
 from skillyard.core.values import Json
-from skillyard.faces.ask import ask, confirm, on_terminal
-from skillyard.faces.command import Options, Parser, ProgramLines, lang_of, show_and_exit, style_of
-from skillyard.faces.passthrough import pass_through
-from skillyard.faces.present import Steps, one_line, write_lines
-from skillyard.scripts.prompt_grammar import may_name_source
-from skillyard.trust.grant_rules import grant, mark_of_skill, refuse_inside_agents
+from skillyard.faces.command import (
+    Options,
+    Parser,
+    ProgramLines,
+    ask,
+    confirm,
+    finish_run,
+    on_terminal,
+    split_options,
+    takes,
+)
+from skillyard.faces.present import StatusLine, one_line, write_lines
 
 if TYPE_CHECKING:
-    from skillyard.install.source_run import SourceRun
+    from skillyard.install.offers import SourceRun
 
 #: As long as we wait to see whether a pipe brings anything.
 _PIPE_SECONDS = 0.2
 _MOST_QUESTIONS = 20
 
 
-def arguments(parser: Parser) -> None:
-    parser.add_argument("name", help="@name, @name:script, ./folder[:script], or SOURCE[@skill][#ref][:script]")
-    parser.add_argument("args", nargs=argparse.REMAINDER, help="its params: value, --key value or key=value")
-    parser.add_argument("--timeout", type=float, metavar="S", help="seconds that the run may take")
-    parser.add_argument("--dry-run", action="store_true", help="show what would be started, and start nothing")
-    parser.add_argument("--non-interactive", action="store_true", help="a missing param is an error, not a question")
-    parser.add_argument("--no-sandbox", action="store_true", help="run it with everything that you may do yourself")
-    parser.add_argument(
-        "--weak-sandbox",
-        action="store_true",
-        help="as root: run even where the sandbox has no namespaces (skillyard doctor tells what is not covered)",
-    )
-    parser.add_argument("--strict", action="store_true", help="JSON skills: refuse what differs from the protocol")
-    parser.add_argument("--stdin", action="store_true", help="wait for piped input, however long it takes")
-    parser.add_argument("--to", metavar="BACKEND", help="let this agent do what a prompt skill says")
-    parser.add_argument("--model", metavar="M", help="the agent's model")
-
-
+@takes("name", "@name, @name:script, ./folder[:script], or SOURCE[@skill][#ref][:script]")
+@takes("args", "its params: value, --key value or key=value", nargs=argparse.REMAINDER)
+@takes("--timeout", "seconds that the run may take", type=float, metavar="S")
+@takes("--dry-run", "show what would be started, and start nothing")
+@takes("--non-interactive", "a missing param is an error, not a question")
+@takes("--apply", "apply what it changes in the project, if it succeeds")
+@takes("--no-sandbox", "run it with everything that you may do yourself")
+@takes(
+    "--weak-sandbox",
+    "as root: run even where the sandbox has no namespaces (skillyard doctor tells what is not covered)",
+)
+@takes("--check-exit", "exit codes that count as success, like 0,1", metavar="CODES")
+@takes("--strict", "JSON skills: refuse what differs from the protocol")
+@takes("--stdin", "wait for piped input, however long it takes")
+@takes("--to", "let this agent do what a prompt skill says", metavar="BACKEND")
+@takes("--model", "the agent's model", metavar="M")
 def answer(options: Options) -> NoReturn:
     with open_project(ends_with_process=True) as project:
         target, source = _target(project, options)
         words = options.args if target.script else take_ours(project, target, options, options.args)
         if options.model and not options.to:
             options.parser.error(Message("argument {name}: {reason}", name="--model", reason=Message("only with --to")))
-        if options.no_sandbox or options.weak_sandbox:
+        codes = as_exit_codes(options.check_exit) if options.check_exit is not None else ()
+        if codes is None:
+            why = Message("--check-exit takes numbers from 0 to 255, like 0,1, not {text!r}", text=options.check_exit)
+            raise InvalidArgs(why)
+        if options.no_sandbox or options.weak_sandbox or options.apply:
             refuse_inside_agents()
         if options.weak_sandbox:
             project.accept_weak_sandbox()
@@ -84,14 +93,19 @@ def answer(options: Options) -> NoReturn:
             args=tuple(words),
             timeout_seconds=options.timeout,
             interactive=not options.non_interactive,
+            success_exit_codes=codes,
             strict=options.strict,
             sandboxed=not options.no_sandbox,
+            apply=options.apply,
             stdin=_piped(wait=options.stdin),
-            lang=lang_of(options),
+            lang=options.lang,
         )
         result = _run_source(project, request, source, options) if source else _result(project, request, options)
-        style = style_of(options)
-        show_and_exit(result if style.json else pass_through(result, project.root), style)
+        if result.meta.get("changes") == "pending" and request.interactive and on_terminal():
+            from skillyard.faces.cli.runs import ask_about_changes
+
+            result = ask_about_changes(project, result, options.lang)
+        finish_run(result, options.style, project.write_file)
 
 
 def _target(project: Project, options: Options) -> "tuple[Request, SourceRun | None]":
@@ -108,21 +122,17 @@ def _target(project: Project, options: Options) -> "tuple[Request, SourceRun | N
             return target, None
         if here and "/" in name and (here / name).is_dir():
             target = target._replace(name=f"./{name}")
-    if not may_name_source(text, Path.cwd()):
+    if (asked := project.parse_source(text)) is None:
         return target, None
     if here is None:
-        raise PermissionDenied(
-            Message("an agent runs only what is installed: a person runs other things, or installs them")
-        )
-    from skillyard.install.source_run import split_source
-
-    asked, lang = split_source(text, Path.cwd()), lang_of(options)
-    with Steps(Message("fetching"), lang) as steps:
+        why = Message("an agent runs only what is installed: a person runs other things, or installs them")
+        raise PermissionDenied(why)
+    with StatusLine(Message("fetching"), options.lang) as steps:
         source = project.installer().prepare_run(asked, steps)
     if source.reused:
-        state = source.staged.skill.commit or source.staged.skill.hash
-        write_lines([Message("using the copy of {state} that was fetched before", state=state)], lang)
-    return Request(name=asked.name, script=asked.script, typed_in=here, staged=source.staged.at), source
+        state = source.found.skill.commit or source.found.skill.hash
+        write_lines([Message("using the copy of {state} that was fetched before", state=state)], options.lang)
+    return Request(name=asked.name, script=asked.script, typed_in=here, staged=source.found.at), source
 
 
 def take_ours(project: Project, target: Request, options: Options, words: Sequence[str]) -> list[str]:
@@ -141,20 +151,7 @@ def take_ours(project: Project, target: Request, options: Options, words: Sequen
         params = ()
     for param in params:
         known.pop(f"--{param.name.replace('_', '-')}", None)
-    ours: list[str] = []
-    theirs: list[str] = []
-    left = list(words)
-    while left:
-        word = left.pop(0)
-        option = word.partition("=")[0]
-        if word == "--":
-            theirs += [word, *left]
-            break
-        if option in known:
-            takes = known[option].nargs != 0 and "=" not in word
-            ours += [word, *([left.pop(0)] if takes and left else [])]
-        else:
-            theirs.append(word)
+    ours, theirs = split_options(words, known)
     positional = [getattr(options, action.dest) for action in actions if not action.option_strings]
     parser.parse_args([*ours, *(each for each in positional if isinstance(each, str))], namespace=options)
     return theirs
@@ -165,9 +162,15 @@ def _run_source(project: Project, request: Request, source: "SourceRun", options
 
     A dry run starts nothing, so it asks nothing.
     """
-    skill, held = source.staged.skill, source.held
+    skill, held = source.found.skill, source.found
     about: dict[str, Json] = {"source": skill.source, "commit": skill.commit or skill.hash, "reused": source.reused}
-    if options.dry_run or not source.is_held or (request.interactive and on_terminal() and _allows(source, request)):
+    allowed = options.dry_run or not source.is_held
+    if not allowed and request.interactive and on_terminal():
+        from skillyard.faces.cli.install import ask_about
+
+        question = Message("  r run it this once · s show · q do not run ")
+        allowed = ask_about(held, question, "rsq", request.lang) == "r"
+    if allowed:
         result = _result(project, request, options)
         return result._replace(meta={**result.meta, **about})
     name, command = held.skill.folder, source.asked.add_command(held.skill.name)
@@ -179,30 +182,27 @@ def _run_source(project: Project, request: Request, source: "SourceRun", options
     }
     summary = Message("not run: a person must decide on {name} first", name=source.asked.name).render(request.lang)
     hint = Message("look at it and decide: {command}", command=command).render(request.lang)
-    meta = make_meta(request.agent, 0.0, datetime.now(UTC), **about, hint=hint)
+    meta = Clock().meta(request.agent, {**about, "hint": hint})
     return Result(request.agent, State.INTERRUPTED, summary, data, meta)
 
 
-def _allows(source: "SourceRun", request: Request) -> bool:
-    from skillyard.faces.cli.review import ask_about
-
-    return ask_about(source.held, Message("  r run it this once · s show · q do not run "), "rsq", request.lang) == "r"
-
-
 def _result(project: Project, request: Request, options: Options) -> Result:
+    """Run it; on a terminal ask for what is missing and go on with the answers."""
     if options.dry_run:
         return project.runtime.plan(request)
-    if options.to:
-        return _converse(project, request, partial(_run_by_agent, project, options))
-    return _converse(project, request, partial(_run_shown, project))
+    result = _run(project, request, options)
+    for _ in range(_MOST_QUESTIONS):
+        if not (request.interactive and on_terminal() and (answered := _answered(project, request, result))):
+            break
+        request = answered
+        result = _run(project, request, options)
+    return result
 
 
-def _run_shown(project: Project, request: Request) -> Result:
-    with ProgramLines() as lines:
-        return project.runtime.run(request, lines)
-
-
-def _run_by_agent(project: Project, options: Options, request: Request) -> Result:
+def _run(project: Project, request: Request, options: Options) -> Result:
+    if not options.to:
+        with ProgramLines() as lines:
+            return project.runtime.run(request, lines)
     from skillyard.faces.cli.agents import Watching
 
     watched, to, model = Watching(request.lang), options.to, options.model
@@ -210,20 +210,6 @@ def _run_by_agent(project: Project, options: Options, request: Request) -> Resul
         return project.dispatcher.run_prompt(
             project.runtime, request, to=to, model=model, tell=tell, ask=watched.allows, stop=watched.stop
         )
-
-
-def _converse(project: Project, request: Request, run: Callable[[Request], Result]) -> Result:
-    """Run it; on a terminal ask for what is missing and go on with the answers."""
-    result = run(request)
-    for _ in range(_MOST_QUESTIONS):
-        if not (request.interactive and on_terminal()):
-            break
-        answered = _answered(project, request, result)
-        if answered is None:
-            break
-        request = answered
-        result = run(request)
-    return result
 
 
 def _answered(project: Project, request: Request, result: Result) -> Request | None:
@@ -234,21 +220,24 @@ def _answered(project: Project, request: Request, result: Result) -> Request | N
     if result.state is not State.ERROR or result.data.get("type") != "NotGranted":
         return None
     if result.data.get("capability") == "packages":
-        from skillyard.faces.cli.env import build_on_yes
+        from skillyard.faces.cli.grants import build_on_yes
 
         return request if build_on_yes(project, request) else None
     asked = result.data.get("capabilities")
     if not isinstance(asked, list):
         return None
     capabilities = tuple(map(str, asked))
-    spoken = request.name if request.staged else f"@{request.name}"
     skill = project.runtime.resolve(request)
-    mark = mark_of_skill(skill)  # before the question: the answer is for these bytes
-    words = {"name": spoken, "capabilities": ", ".join(capabilities)}
+    mark = project.permissions.mark_of(skill)
+    words = {"name": request.name if request.staged else f"@{request.name}", "capabilities": ", ".join(capabilities)}
     question = Message("{name} asks for: {capabilities}. Allow it, for this version of the skill?", **words)
+    if project.runtime.reads_project and any(map(is_network, capabilities)):
+        from skillyard.faces.cli.grants import READS_AND_REACHES
+
+        question = Message("{warning} {question}", warning=READS_AND_REACHES, question=question)
     if not confirm(question.render(request.lang)):
         return None
-    grant(project.grants, skill, capabilities, mark)
+    project.permissions.grant(skill, capabilities, mark)
     return request
 
 
@@ -267,8 +256,7 @@ def _with_params(request: Request, result: Result, declared: frozenset[str]) -> 
             return None
         answers[str(name)] = answer
     if "action" in answers and request.action is None:
-        action = str(answers.pop("action"))
-        return request._replace(params=answers, action=action)
+        request = request._replace(action=str(answers.pop("action")))
     return request._replace(params=answers)
 
 
@@ -283,3 +271,33 @@ def _piped(*, wait: bool) -> bytes:
         return b""
     ready, _, _ = select.select([sys.stdin], [], [], _PIPE_SECONDS)
     return sys.stdin.buffer.read() if ready else b""
+
+
+@takes("agent", "skills or worker_agent")
+@takes("description", "what it is about, in a few words")
+@takes("prompt", "执行 @name [args], or run @name [args]")
+@takes("--key", "idempotency key: the same within 5 seconds runs once", metavar="KEY")
+@takes("--model", "told in the result", metavar="MODEL")
+@takes("--timeout", "seconds that the run may take", type=float, metavar="S")
+def answer_task(options: Options) -> NoReturn:
+    """Dispatch a Task to an agent, as a Kernel does, and print one result.
+
+    examples:
+      skillyard task skills "convert the readme" "执行 @markdown-converter README.md"
+      skillyard task skills "count words" "run @word-count notes.txt" --json
+      skillyard task worker_agent "列出技能" "执行 python bin/skill_manager.py list" --key skill-list
+    """
+    from skillyard.app.task import Kernel
+
+    with open_project(ends_with_process=True) as project, ProgramLines() as lines:
+        decider = project.ask_person(ask, options.lang) if on_terminal() else None
+        result = Kernel(project, options.lang, decider).task(
+            options.agent,
+            options.description,
+            options.prompt,
+            idempotency_key=options.key,
+            model=options.model,
+            timeout_seconds=options.timeout,
+            on_progress=lines,
+        )
+        finish_run(result, options.style, project.write_file)

@@ -9,15 +9,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
+from skillyard.app.job_values import QUEUE, make_service
 from skillyard.app.project import Project, open_project
-from skillyard.core.child_process import own_command
+from skillyard.core.child_process import own_command, refuse_inside_agents
 from skillyard.core.errors import InvalidArgs, RuntimeFailed
 from skillyard.core.messages import Message, render
-from skillyard.faces.ask import require_yes
-from skillyard.faces.command import Answer, Options, Parser, add_commands, at_least, lang_of, seconds
-from skillyard.faces.present import Lines, one_line
-from skillyard.jobs.jobs import QUEUE
-from skillyard.trust.grant_rules import refuse_inside_agents
+from skillyard.faces.command import Answer, Options, Parser, at_least, comma_list, require_yes, seconds, takes
+from skillyard.faces.present import one_line
 
 if TYPE_CHECKING:
     from skillyard.jobs.jobs import Jobs
@@ -26,18 +24,11 @@ if TYPE_CHECKING:
 _RECONNECT_SECONDS = (0.5, 30.0)
 
 
-def worker_arguments(parser: Parser) -> None:
-    parser.add_argument(
-        "--concurrency", type=at_least(1), default=1, metavar="N", help="runs at a time in each queue (1)"
-    )
-    parser.add_argument("--queues", default=QUEUE, metavar="A,B", help=f"which queues ({QUEUE})")
-    parser.add_argument("--drain", action="store_true", help="end when nothing is queued any more")
-    parser.add_argument(
-        "--grace", type=seconds, default=10.0, metavar="S", help="at the end, seconds for runs under way (10)"
-    )
-    parser.add_argument("--reconnect", action="store_true", help="wait for a database that is not there yet")
-
-
+@takes("--concurrency", "runs at a time in each queue (1)", type=at_least(1), default=1, metavar="N")
+@takes("--queues", f"which queues ({QUEUE})", default=QUEUE, metavar="A,B")
+@takes("--drain", "end when nothing is queued any more")
+@takes("--grace", "at the end, seconds for runs under way (10)", type=seconds, default=10.0, metavar="S")
+@takes("--reconnect", "wait for a database that is not there yet")
 def answer_worker(options: Options) -> Answer:
     """Work off the jobs of this project, and fire what is scheduled.
 
@@ -49,10 +40,9 @@ def answer_worker(options: Options) -> Answer:
       skillyard worker --concurrency 4 --queues default,slow
       skillyard worker --drain
     """
-    queues = {name.strip(): options.concurrency for name in options.queues.split(",") if name.strip()}
+    queues = dict.fromkeys(comma_list(options.queues), options.concurrency)
     if not queues:
         raise InvalidArgs(Message("--queues names none: {queue} is the one that jobs wait in by default", queue=QUEUE))
-    lang = lang_of(options)
     ended = threading.Event()
 
     def end(*_: object) -> None:
@@ -64,12 +54,12 @@ def answer_worker(options: Options) -> Answer:
         signal.signal(which, end)
 
     def tell(text: str) -> None:
-        sys.stderr.write(f"{time.strftime('%H:%M:%S')} {one_line(render(text, lang))}\n")
+        sys.stderr.write(f"{time.strftime('%H:%M:%S')} {one_line(render(text, options.lang))}\n")
         sys.stderr.flush()
 
     with open_project() as project:
         jobs = _open(project, tell, reconnect=options.reconnect)
-        worker = project.jobs.worker_loop(jobs, tell, lang)
+        worker = project.jobs.worker_loop(jobs, tell, options.lang)
         count, names = options.concurrency, ", ".join(queues)
         tell(Message("working for {root}, {count} at a time in {queues}", root=project.root, count=count, queues=names))
         try:
@@ -110,41 +100,40 @@ def _leave() -> NoReturn:
 
 def service_arguments(parser: Parser) -> None:
     parser.set_defaults(concurrency=1, queues=QUEUE)
-    add = add_commands(parser, "install | status | remove")
-    installing = add("install", "write the service, and start it", _install_service)
-    installing.add_argument("--concurrency", type=at_least(1), default=1, metavar="N", help="runs at a time (1)")
-    installing.add_argument("--queues", default=QUEUE, metavar="A,B", help=f"which queues ({QUEUE})")
-    installing.add_argument("--dry-run", action="store_true", help="show the file, and write nothing")
-    installing.add_argument("--accept", action="store_true", help="say yes without being asked")
+    add = parser.add_commands("install | status | remove")
+    add("install", "write the service, and start it", _install_service)
     add("status", "whether it is there, and runs", answer_service)
     add("remove", "stop it, and take the file away", _remove_service)
 
 
 def _service(options: Options) -> "WorkerService":
     with open_project(ends_with_process=True) as project:
-        return project.worker_service(("--concurrency", str(options.concurrency), "--queues", options.queues))
+        words = ("--concurrency", str(options.concurrency), "--queues", options.queues)
+        return make_service(project.root, project.paths.own_home, project.paths.user_home, words)
 
 
+@takes("--concurrency", "runs at a time (1)", type=at_least(1), default=1, metavar="N")
+@takes("--queues", f"which queues ({QUEUE})", default=QUEUE, metavar="A,B")
+@takes("--dry-run", "show the file, and write nothing")
+@takes("--accept", "say yes without being asked")
 def _install_service(options: Options) -> Answer:
     service = _service(options)
     data = {"service": service.name, "file": str(service.file), "text": service.text}
     if options.dry_run:
         lines = [f"# {service.file}", *service.text.splitlines()]
-        return Answer(Message("would write: {file}", file=service.file), data, Lines(lines))
+        return Answer(Message("would write: {file}", file=service.file), data, lines)
     refuse_inside_agents()
     question = Message("{text}\nWrite this to {file} and start it?", text=service.text, file=service.file)
     refused = Message("nothing was written: say yes on a terminal, or give --accept")
-    require_yes(question.render(lang_of(options)), refused, accepted=options.accept, details=data)
+    require_yes(question.render(options.lang), refused, accepted=options.accept, details=data)
     service.install()
-    if not service.may_linger():
-        return Answer(Message("installed: {name}", name=service.name), data)
-    return Answer(
-        Message(
+    summary = Message("installed: {name}", name=service.name)
+    if service.may_linger():
+        summary = Message(
             "installed: {name}; it starts when you log in, and with the machine after `loginctl enable-linger`",
             name=service.name,
-        ),
-        data,
-    )
+        )
+    return Answer(summary, data)
 
 
 def answer_service(options: Options) -> Answer:
@@ -162,10 +151,8 @@ def answer_service(options: Options) -> Answer:
     service = _service(options)
     there, active = service.file.is_file(), service.is_active()
     state = Message("installed, but not running: install it again") if there else Message("not installed")
-    return Answer(
-        Message("service: {state}", state=Message("active") if active else state),
-        {"service": service.name, "file": str(service.file), "installed": there, "active": active},
-    )
+    summary = Message("service: {state}", state=Message("active") if active else state)
+    return Answer(summary, {"service": service.name, "file": str(service.file), "installed": there, "active": active})
 
 
 def _remove_service(options: Options) -> Answer:

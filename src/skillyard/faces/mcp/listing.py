@@ -2,15 +2,15 @@
 
 import hashlib
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
+from itertools import accumulate, count
 from typing import TYPE_CHECKING, NamedTuple
+from unicodedata import category
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
-from skillyard.catalog.catalog import qualified
 from skillyard.core.messages import Lang
 from skillyard.core.skill import Kind
 
@@ -21,21 +21,17 @@ if TYPE_CHECKING:
 #: Invisible, but not by category: blanks that pass for letters, the joiner of nothing, and selectors that can carry a
 #: hidden text (of them only the one of emoji stays).
 _BLANK = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0e\uffa0\U000e0100-\U000e01ef]")
+_BREAK = re.compile("[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
 def clean(text: str, limit: int) -> str:
     """One line of at most `limit` characters, cut with an ellipsis."""
     if not (text.isascii() and text.isprintable()):
-        text = _BLANK.sub("", "".join(_visible(character) for character in text))
+        visible = (each for each in _BREAK.sub(" ", text) if category(each) not in _HIDDEN)
+        text = _BLANK.sub("", "".join(visible))
     line = " ".join(text.split())
     return line if len(line) <= limit else f"{line[: limit - 1].rstrip()}…"
-
-
-def _visible(character: str) -> str:
-    if character in "\t\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029":
-        return " "
-    return "" if unicodedata.category(character) in _HIDDEN else character
 
 
 #: Clients put `mcp__skillyard__` before a name, and the model APIs take 64 characters of the two together.
@@ -52,22 +48,18 @@ def safe_names(names: Iterable[str], reserved: frozenset[str] = frozenset()) -> 
     A name that is safe by itself stays as it is, whoever else is there; every other carries a mark of its own.
     """
     wanted = sorted(set(names))
-    twice = {name for name, count in Counter(name.lower() for name in wanted).items() if count > 1}
+    twice = {name for name, times in Counter(name.lower() for name in wanted).items() if times > 1}
     taken = {name.lower() for name in reserved}
     found: dict[str, str] = {}
     for name in wanted:
-        safe = name if _is_plain(name) and name.lower() not in twice | taken else _marked(name, _DIGITS)
-        digits = _DIGITS
+        is_plain = 0 < len(name) <= LONGEST and not _UNSAFE.search(name) and not _MARKED.search(name)
+        digits = count(_DIGITS)
+        safe = name if is_plain and name.lower() not in twice else _marked(name, next(digits))
         while safe.lower() in taken:
-            digits += 1
-            safe = _marked(name, digits)
+            safe = _marked(name, next(digits))
         taken.add(safe.lower())
         found[name] = safe
     return found
-
-
-def _is_plain(name: str) -> bool:
-    return 0 < len(name) <= LONGEST and not _UNSAFE.search(name) and not _MARKED.search(name)
 
 
 def _marked(name: str, digits: int) -> str:
@@ -117,7 +109,7 @@ def read_surface(catalog: "Catalog") -> Surface:
     folders = Counter(entry.folder_name for entry in entries)
     #: By the shortest name that only this one answers to.
     addressed = {
-        (entry.folder_name if not entry.role and folders[entry.folder_name] == 1 else qualified(entry)): entry
+        (entry.folder_name if not entry.role and folders[entry.folder_name] == 1 else entry.qualified): entry
         for entry in entries
     }
     names = safe_names(addressed, RESERVED)
@@ -127,7 +119,7 @@ def read_surface(catalog: "Catalog") -> Surface:
 
 
 ALL, ACTIVE = "all", "active"
-WORKER, DISPATCH, JOBS = "worker", "dispatch", "jobs"
+WORKER = "worker"
 
 
 class Options(NamedTuple):
@@ -140,10 +132,9 @@ class Options(NamedTuple):
         """`active` has the files of the active skills."""
         if not shown.entry.kind.starts_program:
             return False
-        names: Container[str] = self.exposed
-        if ACTIVE in names and shown.entry.file in active:
+        if ACTIVE in self.exposed and shown.entry.file in active:
             return True
-        return ALL in names or shown.address in names or shown.entry.name in names
+        return not self.exposed.isdisjoint({ALL, shown.address, shown.entry.name})
 
 
 #: So that no other text passes for one of ours.
@@ -179,13 +170,9 @@ def instructions_of(surface: Surface, uses: Mapping[str, int]) -> str:
     if not names:
         return f"{_HOW}\n\nThere are no skills here yet."
     left = BUDGET - len(_HOW) - len("\n\nSkills:") - len(_MORE.format(count=len(names)))
-    lines: list[str] = []
-    for name in names:
-        if left < len(f"\n- {name}"):
-            break
-        lines.append(f"- {name}")
-        left -= len(f"\n- {name}")
-    kept = len(lines)
+    kept = sum(size <= left for size in accumulate(len(f"\n- {name}") for name in names))
+    lines = [f"- {name}" for name in names[:kept]]
+    left -= sum(len(f"\n{line}") for line in lines)
     for position, shown in enumerate(ranked[:kept]):
         if said := clean(shown.entry.description, _DESCRIPTION):
             if left < len(f": {said}"):

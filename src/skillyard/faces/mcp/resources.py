@@ -1,4 +1,4 @@
-"""Skills as resources: what each says of itself, and its files when somebody asks for one.
+"""Skills as resources and as prompts: what each says of itself, its files, and the text of a prompt skill filled in.
 
 Covered: nothing outside the skill's own folder is read, whatever the path says and wherever a link leads; nothing but
 plain files; nothing hidden (`.env`, `.git`); nothing larger than the limit.
@@ -7,8 +7,10 @@ plain files; nothing hidden (`.env`, `.git`); nothing larger than the limit.
 import base64
 import mimetypes
 import os
+import shlex
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -18,48 +20,44 @@ from mcp.shared.exceptions import MCPError
 from skillyard.app.project import Project
 from skillyard.core.envelope import encodes
 from skillyard.core.errors import InvalidArgs, PermissionDenied, SkillError
-from skillyard.core.messages import Message
+from skillyard.core.messages import Lang, Message
+from skillyard.core.result import Request
 from skillyard.core.skill import Skill
-from skillyard.faces.mcp.listing import Shown, clean
+from skillyard.faces.mcp.listing import Shown, clean, safe_names
 
 SCHEME = "skill://"
-URI_TEMPLATE = f"{SCHEME}{{name}}/{{+path}}"
 LARGEST_BYTES = 1_048_576
 _MOST_FILES = 200
 _MOST_FOLDERS = 200
+#: What a prompt takes that declares no names: everything that stands for $ARGUMENTS.
+EVERYTHING = "arguments"
+_MOST_ARGUMENTS = 32
+TEMPLATE = types.ResourceTemplate(
+    name="skill-file",
+    title="A file of a skill",
+    uri_template=f"{SCHEME}{{name}}/{{+path}}",
+    description="Any file that a skill ships; skill_show lists them.",
+)
 
 
 def uri_of(address: str, path: str) -> str:
     return f"{SCHEME}{quote(address, safe='')}/{quote(path)}"
 
 
-def parse_uri(uri: str) -> tuple[str, str]:
-    """The skill's address and the path inside it."""
-    name, slash, path = uri.removeprefix(SCHEME).partition("/")
-    if not uri.startswith(SCHEME) or not name or not slash or not path:
-        raise InvalidArgs(Message("no resource has the address {uri!r}; write skill://<name>/SKILL.md", uri=uri[:200]))
-    return unquote(name), unquote(path)
-
-
 def list_files(skill: Skill, address: str) -> Iterator[str]:
     """The addresses of its files, its own first. The skills of a role share a folder: of them it is the one that
     declares them."""
     yield uri_of(address, skill.path.name)
-    if skill.role:
-        return
-    count = 1
-    for number, (folder, folders, files) in enumerate(os.walk(skill.folder)):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(files):
-            path = Path(folder, name)
-            if name.startswith(".") or path == skill.path or path.is_symlink() or not encodes(name, "utf-8"):
-                continue
+    if not skill.role:
+        for path in islice(_other_files(skill), _MOST_FILES - 1):
             yield uri_of(address, path.relative_to(skill.folder).as_posix())
-            count += 1
-            if count >= _MOST_FILES:
-                return
-        if number >= _MOST_FOLDERS:
-            return
+
+
+def _other_files(skill: Skill) -> Iterator[Path]:
+    for folder, folders, files in islice(os.walk(skill.folder), _MOST_FOLDERS + 1):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        paths = (Path(folder, name) for name in sorted(files) if not name.startswith(".") and encodes(name, "utf-8"))
+        yield from (path for path in paths if path != skill.path and not path.is_symlink())
 
 
 def read_file(skill: Skill, path: str) -> bytes:
@@ -87,14 +85,6 @@ def read_file(skill: Skill, path: str) -> bytes:
     return content
 
 
-TEMPLATE = types.ResourceTemplate(
-    name="skill-file",
-    title="A file of a skill",
-    uri_template=URI_TEMPLATE,
-    description="Any file that a skill ships; skill_show lists them.",
-)
-
-
 def as_resource(shown: Shown) -> types.Resource:
     path = shown.entry.file.rpartition("/")[2]
     return types.Resource(
@@ -105,26 +95,78 @@ def as_resource(shown: Shown) -> types.Resource:
     )
 
 
-def read(project: Project, uri: str) -> types.ReadResourceResult:
+def read_resource(project: Project, uri: str) -> types.ReadResourceResult:
+    name, _, path = (unquote(part) for part in uri.removeprefix(SCHEME).partition("/"))
     try:
-        address, path = parse_uri(uri)
+        if not uri.startswith(SCHEME) or not name or not path:
+            told = Message("no resource has the address {uri!r}; write skill://<name>/SKILL.md", uri=uri[:200])
+            raise InvalidArgs(told)
         project.catalog.sync()
-        content = read_file(project.catalog.resolve(address), path)
+        content = read_file(project.catalog.resolve(name), path)
     except SkillError as error:
         raise MCPError(types.INVALID_PARAMS, error.msg, {"uri": uri, "type": error.type}) from None
     except OSError as error:
         raise MCPError(types.INTERNAL_ERROR, f"it cannot be read: {error.strerror}", {"uri": uri}) from None
     kind = _type_of(path)
+    shown: types.TextResourceContents | types.BlobResourceContents
     try:
-        text = content.decode()
+        shown = types.TextResourceContents(uri=uri, mime_type=kind or "text/plain", text=content.decode())
     except UnicodeDecodeError:
         blob = base64.b64encode(content).decode("ascii")
         shown = types.BlobResourceContents(uri=uri, mime_type=kind or "application/octet-stream", blob=blob)
-        return types.ReadResourceResult(contents=[shown])
-    return types.ReadResourceResult(
-        contents=[types.TextResourceContents(uri=uri, mime_type=kind or "text/plain", text=text)]
-    )
+    return types.ReadResourceResult(contents=[shown])
 
 
 def _type_of(name: str) -> str | None:
     return "text/markdown" if name.lower().endswith(".md") else mimetypes.guess_type(name)[0]
+
+
+def as_prompt(shown: Shown, skill: Skill) -> types.Prompt:
+    hint = clean(str(skill.fields.get("argument-hint") or ""), 200) or None
+    names = _names(skill) or [EVERYTHING]
+    return types.Prompt(
+        name=shown.name,
+        title=clean(skill.title or shown.address, 80) or shown.name,
+        description=clean(skill.description, 500) or None,
+        arguments=[types.PromptArgument(name=name, description=hint, required=False) for name in names],
+    )
+
+
+def _names(skill: Skill) -> list[str]:
+    """The frontmatter's `arguments`, in the order of the words, made safe."""
+    declared = skill.fields.get("arguments")
+    words = declared.split() if isinstance(declared, str) else declared if isinstance(declared, list) else []
+    names = list(dict.fromkeys(str(word) for word in words))[:_MOST_ARGUMENTS]
+    safe = safe_names(names)
+    return [safe[name] for name in names]
+
+
+def read_prompt(project: Project, shown: Shown, given: Mapping[str, str], lang: Lang) -> types.GetPromptResult:
+    project.catalog.sync()
+    try:
+        skill = project.catalog.resolve(shown.address)
+    except SkillError as error:
+        raise MCPError(types.INVALID_PARAMS, error.msg) from None
+    result = project.runtime.run(Request(name=shown.address, args=_words(skill, given), lang=lang))
+    if not result.ok:
+        raise MCPError(types.INVALID_PARAMS, result.summary, {"hint": result.meta.get("hint")})
+    text = result.data.get("rendered") or result.data.get("content")
+    message = types.PromptMessage(role="user", content=types.TextContent(text=str(text)))
+    return types.GetPromptResult(description=clean(skill.description, 500) or None, messages=[message])
+
+
+def _words(skill: Skill, given: Mapping[str, str]) -> tuple[str, ...]:
+    """The words in their places; those after the last that was given are left open."""
+    names = _names(skill)
+    if unknown := sorted(set(given) - {*(names or [EVERYTHING])}):
+        raise MCPError(types.INVALID_PARAMS, f"the prompt takes no {', '.join(unknown)[:200]}")
+    if not names:
+        text = given.get(EVERYTHING, "")
+        try:
+            return tuple(shlex.split(text))
+        except ValueError:  # a quote that nobody closed is an apostrophe
+            return tuple(text.split())
+    words = [given.get(name, "") for name in names]
+    while words and not words[-1]:
+        words.pop()
+    return tuple(words)

@@ -3,10 +3,9 @@
 import asyncio
 import contextlib
 import json
-import threading
+import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from functools import partial
 from typing import Any, TypeVar
 
 import mcp_types as types
@@ -15,26 +14,39 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from skillyard.app.project import Project
-from skillyard.core.envelope import as_text
+from skillyard.core.cancel_token import CancelToken
+from skillyard.core.child_process import DEPTH
+from skillyard.core.envelope import as_json, as_text
 from skillyard.core.errors import InvalidArgs, SkillError
 from skillyard.core.messages import Message
 from skillyard.core.result import Clock, Request, Result, error_result
-from skillyard.core.skill import Kind
+from skillyard.core.skill import Skill
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.command import AGENT
-from skillyard.faces.mcp import calls
+from skillyard.faces.mcp import tools
 from skillyard.faces.mcp.listing import Options, Shown, clean
-from skillyard.faces.mcp.tools import Signature, form_of, own_tools, signature_of
-from skillyard.sandbox.cancel_token import CancelToken
+from skillyard.faces.mcp.tools import Signature, form_of, signature_of
 
 #: Programs that run at once; more wait for their turn.
 _MOST_RUNS = 32
 _MOST_LOOKS = 4
 #: As long as a stopped run may take to be gone, and more.
 _END_SECONDS = 10.0
+#: Of a line of a run's output, and of one that has no end.
+_LONGEST, _LONGEST_PIECE = 500, 65_536
+#: Between two notifications at least this long: clients draw each.
+_PAUSE_SECONDS = 0.05
+_KEY, _CHANGES_KEY = "params", "changes"
+_DECISION = {"type": "string", "enum": [tools.APPLY, tools.DISCARD, "later"]}
+_CHANGES_FORM = Signature({"type": "object", "properties": {_CHANGES_KEY: _DECISION}, "required": [_CHANGES_KEY]}, {})
+_MOST_UNDECIDED = 100
+#: An action, then its params, then one that only the skill knows of; more is a skill that never has enough.
+_MOST_QUESTIONS = 5
 
 T = TypeVar("T")
+Context = ServerRequestContext[Any]
+ToolAnswer = types.CallToolResult | types.InputRequiredResult
 
 
 class Threads:
@@ -87,66 +99,187 @@ class Threads:
         wait(running, timeout=_END_SECONDS)
 
 
-_LONGEST = 500
-_LONGEST_PIECE = 65_536
-#: Between two notifications at least this long: clients draw each.
-_PAUSE_SECONDS = 0.05
-
-
 class RunProgress:
-    """Heard in the run's thread, told in the loop's."""
+    """Sends the latest line that a run printed to the client. `add` is called in the run's thread."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
         self._loop = asyncio.get_running_loop()
-        self._lock = threading.Lock()
         self._rest = b""
-        self._latest = ""
-        self._lines = 0
-        self._heard = asyncio.Event()
+        self._latest, self._lines = "", 0
+        self._changed = asyncio.Event()
 
-    def hear(self, piece: bytes) -> None:
+    def add(self, piece: bytes) -> None:
         *lines, self._rest = (self._rest + piece).split(b"\n")
         self._rest = self._rest[-_LONGEST_PIECE:]
-        said = [text for text in (clean(line.decode("utf-8", "replace"), _LONGEST) for line in lines[-20:]) if text]
-        if said:
-            with self._lock:
-                self._latest = said[-1]
-                self._lines += len(lines)
-            self._loop.call_soon_threadsafe(self._heard.set)
+        shown = (clean(line.decode("utf-8", "replace"), _LONGEST) for line in reversed(lines[-20:]))
+        if latest := next(filter(None, shown), ""):
+            self._loop.call_soon_threadsafe(self._set, latest, len(lines))
 
-    async def tell(self) -> None:
-        """Until cancelled; the last word is told by `finish`."""
+    def _set(self, latest: str, lines: int) -> None:
+        self._latest = latest
+        self._lines += lines
+        self._changed.set()
+
+    async def send_all(self) -> None:
+        """Until cancelled; the last line is sent by `send`."""
         while True:
-            await self._heard.wait()
-            await self.finish()
+            await self._changed.wait()
+            await self.send()
             await asyncio.sleep(_PAUSE_SECONDS)
 
-    async def finish(self) -> None:
-        self._heard.clear()
-        with self._lock:
-            said, self._latest = self._latest, ""
-        if said:
-            await self._session.report_progress(float(self._lines), None, said)
+    async def send(self) -> None:
+        self._changed.clear()
+        latest, self._latest = self._latest, ""
+        if latest:
+            await self._session.report_progress(float(self._lines), None, latest)
 
 
-_KEY = "params"
-
-
-def can_ask(ctx: ServerRequestContext[Any]) -> bool:
+def can_ask(ctx: Context) -> bool:
     capabilities = ctx.session.client_capabilities
     asks = capabilities.elicitation if capabilities else None
     return asks is not None and (asks.form is not None or asks.url is None)
 
 
-def question(message: str, form: Signature, before: Mapping[str, Json]) -> types.InputRequiredResult:
-    asked = types.ElicitRequestFormParams(message=message, requested_schema=dict(form.schema))
-    return types.InputRequiredResult(
-        input_requests={_KEY: types.ElicitRequest(params=asked)}, request_state=json.dumps(before)
-    )
+async def ask(
+    ctx: Context, key: str, message: str, form: Signature, state: Json
+) -> types.InputRequiredResult | types.ElicitResult | None:
+    """The person's answer; None where the client cannot show the form now.
+
+    Clients of 2026-07-28 get the question as the result, and answer in a call of their own, with `state`.
+    """
+    if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        asked = types.ElicitRequestFormParams(message=message, requested_schema=dict(form.schema))
+        return types.InputRequiredResult(
+            input_requests={key: types.ElicitRequest(params=asked)}, request_state=json.dumps(state)
+        )
+    try:
+        return await ctx.session.elicit_form(message, dict(form.schema), ctx.request_id)
+    except MCPError:
+        return None
 
 
-def said_before(params: types.CallToolRequestParams) -> dict[str, Json]:
+class Answering:
+    def __init__(self, threads: Threads, options: Options) -> None:
+        self._threads, self._options, self._lang = threads, options, options.lang
+        #: Results with changes that a client was asked about, by their runs, where it answers in a call of its own.
+        self._undecided: dict[str, Result] = {}
+
+    async def answer(self, ctx: Context, params: types.CallToolRequestParams, shown: Shown | None) -> ToolAnswer:
+        """`shown` is the skill that the tool stands for, where it is not one of ours."""
+        given = tools.Arguments(params.name, params.arguments or {})
+        try:
+            if shown is not None:
+                return await self._converse(ctx, params, await self._exposed(shown, given))
+            ours = {tool.name: tool for tool in tools.own_tools(self._options.allowed)}
+            if params.name not in ours:
+                raise MCPError(types.INVALID_PARAMS, f"no tool {params.name[:100]!r} here")
+            given.check(ours[params.name].input_schema["properties"])
+            if run := tools.RUNNING.get(params.name):
+                return await self._converse(ctx, params, run(given, self._options))
+            return as_answer(await self._threads.look(lambda project: tools.look(project, given, self._lang)))
+        except SkillError as error:
+            return as_answer(error_result(error, AGENT, self._lang, Clock().meta(AGENT)))
+
+    async def _exposed(self, shown: Shown, given: tools.Arguments) -> tools.Asked:
+        """A skill's own tool: its properties are its params."""
+
+        def find(project: Project) -> Skill:
+            project.catalog.sync()
+            return project.catalog.resolve(shown.address)
+
+        skill = await self._threads.look(find)
+        known = {**signature_of(skill).params, **({"action": "action"} if skill.kind.has_actions else {})}
+        if skill.kind.takes_only_declared or set(given.values) - set(known):
+            given.check(known if skill.kind.takes_only_declared else {**known, **given.values})
+        named = {known.get(key, key): value for key, value in given.values.items()}
+        action = named.pop("action", None) if skill.kind.has_actions else None
+        if action is not None and not isinstance(action, str):
+            raise InvalidArgs(Message("action must be a text"))
+        return tools.run_skill(Request(name=shown.address, params=named, action=action, lang=self._lang))
+
+    async def _converse(self, ctx: Context, params: types.CallToolRequestParams, asked: tools.Asked) -> ToolAnswer:
+        """Run it; where the client can ask, ask for what is missing and go on with the answers."""
+        responses = params.input_responses or {}
+        if (decision := responses.get(_CHANGES_KEY)) is not None:
+            run_id = (params.request_state or "").strip('"')
+            if run_id not in self._undecided:  # only what was asked here is decided here
+                raise InvalidArgs(Message("nothing was asked about the run {run}", run=run_id[:100]))
+            return await self._decided(self._undecided.pop(run_id), decision)
+        said, brought = _said_before(params), responses.get(_KEY)
+        for _ in range(_MOST_QUESTIONS):
+            result = await self._once(ctx, asked.answered(said) if said and asked.answered else asked)
+            form = await self._form(asked, result) if can_ask(ctx) else None
+            if form is None:
+                break
+            answer, brought = brought if isinstance(brought, types.ElicitResult) else None, None
+            if answer is None:
+                about = {"name": clean(asked.name, 80), "names": ", ".join(form.params)}
+                message = Message("The skill {name} needs: {names}", **about).render(self._lang)
+                told = await ask(ctx, _KEY, message, form, said)
+                if isinstance(told, types.InputRequiredResult):
+                    return told
+                answer = told
+            content = (answer.content if answer else None) or {}
+            values = {form.params[key]: content[key] for key in content if key in form.params}
+            values = {name: value for name, value in values.items() if value is not None}
+            if not values:
+                refused = answer.action if answer else "unavailable"
+                result = result._replace(meta={**result.meta, "elicitation": refused})
+                break
+            said |= values
+        if result.meta.get("changes") != "pending":
+            return as_answer(result)
+        return await self._ask_about_changes(ctx, result)
+
+    async def _form(self, asked: tools.Asked, result: Result) -> Signature | None:
+        """What to ask for, where the run waits for it and its skill is known."""
+        required, prompts = result.data.get("required"), result.data.get("prompts")
+        if result.state is not State.PENDING or not asked.name or not isinstance(required, list):
+            return None
+        skill = await self._threads.look(lambda project: project.catalog.resolve(asked.name))
+        return form_of(skill, [str(each) for each in required], prompts if isinstance(prompts, Mapping) else {})
+
+    async def _ask_about_changes(self, ctx: Context, result: Result) -> ToolAnswer:
+        """Tell what the run changed; where the client can ask the person, they decide now, else by the command."""
+        result = await self._threads.look(lambda project: tools.with_diff(project, result, self._lang))
+        if not can_ask(ctx) or DEPTH in os.environ:
+            return as_answer(result)
+        run_id = str(result.meta["run"])
+        answer = await ask(ctx, _CHANGES_KEY, tools.changes_question(result, self._lang), _CHANGES_FORM, run_id)
+        if not isinstance(answer, types.InputRequiredResult):
+            return await self._decided(result, answer)
+        self._undecided[run_id] = result
+        if len(self._undecided) > _MOST_UNDECIDED:
+            self._undecided.pop(next(iter(self._undecided)))
+        return answer
+
+    async def _decided(self, result: Result, answer: object) -> ToolAnswer:
+        action = answer.action if isinstance(answer, types.ElicitResult) else "unavailable"
+        content = (answer.content if isinstance(answer, types.ElicitResult) else None) or {}
+        said = str(content.get(_CHANGES_KEY)) if action == "accept" else ""
+        if said not in {tools.APPLY, tools.DISCARD}:
+            return as_answer(result._replace(meta={**result.meta, "elicitation": action}))
+        return as_answer(await self._threads.look(lambda project: tools.decide(project, result, said, self._lang)))
+
+    async def _once(self, ctx: Context, asked: tools.Asked) -> Result:
+        progress = RunProgress(ctx.session)
+        sending = asyncio.create_task(progress.send_all())
+
+        def run(project: Project, stop: CancelToken) -> Result:
+            return tools.attempt(asked.agent, self._lang, lambda _: asked.run(project, progress.add, stop))
+
+        try:
+            result = await self._threads.run(run)
+        finally:
+            sending.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await sending
+        await progress.send()
+        return result
+
+
+def _said_before(params: types.CallToolRequestParams) -> dict[str, Json]:
     """The answers of earlier rounds, which the client brings back."""
     try:
         before = json.loads(params.request_state or "{}")
@@ -155,128 +288,10 @@ def said_before(params: types.CallToolRequestParams) -> dict[str, Json]:
     return before if isinstance(before, dict) else {}
 
 
-async def ask(ctx: ServerRequestContext[Any], message: str, form: Signature) -> types.ElicitResult | None:
-    """None where the client has the form but cannot show it now."""
-    try:
-        return await ctx.session.elicit_form(message, dict(form.schema), ctx.request_id)
-    except MCPError:
-        return None
-
-
-#: An action, then its params, then one that only the skill knows of; more is a skill that never has enough.
-_MOST_QUESTIONS = 5
-_ASKS = Message("The skill {name} needs: {names}")
-
-Context = ServerRequestContext[Any]
-ToolAnswer = types.CallToolResult | types.InputRequiredResult
-
-
-class Answering:
-    def __init__(self, threads: Threads, options: Options) -> None:
-        self._threads = threads
-        self._options = options
-        self._takes: Mapping[str, Mapping[str, Any]] = {
-            tool.name: tool.input_schema["properties"] for tool in own_tools(options.allowed)
-        }
-
-    async def answer(self, ctx: Context, params: types.CallToolRequestParams, shown: Shown | None) -> ToolAnswer:
-        """`shown` is the skill that the tool stands for, where it is not one of ours."""
-        given = calls.Arguments(params.name, params.arguments or {})
-        try:
-            if shown is not None:
-                return await self._converse(ctx, params, await self._exposed(shown, given))
-            if params.name not in self._takes:
-                raise MCPError(types.INVALID_PARAMS, f"no tool {params.name[:100]!r} here")
-            given.check(self._takes[params.name])
-            if params.name in calls.RUNS:
-                return await self._converse(ctx, params, calls.RUNS[params.name](given, self._options))
-            lang = self._options.lang
-            return as_answer(await self._threads.look(lambda project: calls.look(project, given, lang)))
-        except SkillError as error:
-            return as_answer(error_result(error, AGENT, self._options.lang, Clock().meta(AGENT)))
-
-    async def _exposed(self, shown: Shown, given: calls.Arguments) -> calls.Asked:
-        """A skill's own tool: its properties are its params."""
-        signature, kind = await self._threads.look(lambda project: _signature(project, shown))
-        known = {**signature.params, **({"action": "action"} if kind.has_actions else {})}
-        if kind.takes_only_declared or set(given.values) - set(known):
-            given.check(known if kind.takes_only_declared else {**known, **given.values})
-        named = {known.get(key, key): value for key, value in given.values.items()}
-        action = named.pop("action", None) if kind.has_actions else None
-        if action is not None and not isinstance(action, str):
-            raise InvalidArgs(Message("action must be a text"))
-        return calls.run_skill(Request(name=shown.address, params=named, action=action, lang=self._options.lang))
-
-    # -- runs
-
-    async def _converse(self, ctx: Context, params: types.CallToolRequestParams, asked: calls.Asked) -> ToolAnswer:
-        """Run it; where the client can ask, ask for what is missing and go on with the answers."""
-        said = said_before(params)
-        brought = (params.input_responses or {}).get(_KEY)
-        for _ in range(_MOST_QUESTIONS):
-            result = await self._once(ctx, asked.answered(said) if said and asked.answered else asked)
-            if result.state is not State.PENDING or not can_ask(ctx):
-                break
-            form = await self._threads.look(partial(_form, asked.name, result))
-            if form is None:
-                break
-            answer, brought = brought if isinstance(brought, types.ElicitResult) else None, None
-            if answer is None:
-                message = _ASKS.render(self._options.lang, name=clean(asked.name, 80), names=", ".join(form.params))
-                if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
-                    return question(message, form, said)
-                answer = await ask(ctx, message, form)
-            content = (answer.content if answer else None) or {}
-            values = {form.params[key]: value for key, value in content.items() if key in form.params}
-            values = {name: value for name, value in values.items() if value is not None}
-            if not values:
-                refused = answer.action if answer else "unavailable"
-                result = result._replace(meta={**result.meta, "elicitation": refused})
-                break
-            said |= values
-        return as_answer(result)
-
-    async def _once(self, ctx: Context, asked: calls.Asked) -> Result:
-        progress = RunProgress(ctx.session)
-        telling = asyncio.create_task(progress.tell())
-
-        def run(project: Project, stop: CancelToken) -> Result:
-            return calls.attempt(asked.agent, self._options.lang, lambda _: asked.run(project, progress.hear, stop))
-
-        try:
-            result = await self._threads.run(run)
-        finally:
-            telling.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await telling
-        await progress.finish()
-        return result
-
-
 def as_answer(result: Result) -> types.CallToolResult:
     """Two lines for the model, the same as JSON for programs."""
     return types.CallToolResult(
         content=[types.TextContent(text=as_text(result))],
-        structured_content=_plain(result.as_dict()),
+        structured_content=json.loads(as_json(result)),
         is_error=result.state in {State.ERROR, State.TIMEOUT},
     )
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _signature(project: Project, shown: Shown) -> tuple[Signature, Kind]:
-    project.catalog.sync()
-    skill = project.catalog.resolve(shown.address)
-    return signature_of(skill), skill.kind
-
-
-def _form(name: str, result: Result, project: Project) -> Signature | None:
-    required, prompts = result.data.get("required"), result.data.get("prompts")
-    if not name or not isinstance(required, list):
-        return None
-    skill = project.catalog.resolve(name)
-    return form_of(skill, [str(each) for each in required], prompts if isinstance(prompts, Mapping) else {})

@@ -1,28 +1,51 @@
-"""Our own tools, the skills that are tools of their own, and their params as JSON Schema."""
+"""Our own tools and what each does, without the protocol; skills as tools of their own; params as JSON Schema.
 
-from collections.abc import Container, Mapping, Sequence
-from typing import Any, NamedTuple
+What a tool does is synchronous, for a thread of its own: arguments in, one result out.
+"""
+
+import shlex
+import time
+import tomllib
+from collections.abc import Callable, Container, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import mcp_types as types
 
+from skillyard.app.project import Project
+from skillyard.app.task import SKILLS, WORKER, Kernel
+from skillyard.core.backend_events import Event
+from skillyard.core.envelope import from_dict
+from skillyard.core.errors import InvalidArgs, NotGranted
+from skillyard.core.messages import Lang, Message
+from skillyard.core.result import Clock, Request, Result, error_result, split_name
+from skillyard.core.secrets import Redactor
 from skillyard.core.skill import Param, ParamType, Skill
 from skillyard.core.states import State
-from skillyard.core.values import Json
-from skillyard.faces.mcp.listing import DISPATCH, JOBS, Shown, clean, safe_names
+from skillyard.core.values import Json, check_value
+from skillyard.faces.command import AGENT, EXPECTED, as_skill_error
+from skillyard.faces.mcp import listing
+from skillyard.faces.mcp.listing import Shown, clean, safe_names
+from skillyard.faces.mcp.resources import list_files
+from skillyard.faces.skill_data import as_full_data, as_run_data, as_search_data, line_of
+
+if TYPE_CHECKING:
+    from skillyard.core.cancel_token import CancelToken
+    from skillyard.runtime.record import OnProgress
 
 ACTION = "action"
+APPLY, DISCARD = "apply", "discard"
+_LOOK_SECONDS = 0.5
+_MOST = 100
+#: Of a log, which the model reads, the end.
+_LOG_CHARACTERS = 20_000
+_DIFF_CHARACTERS = 4_000
+_MOST_NAMED = 20
 #: More than a model could use, and less than a hostile file could hold.
 _MOST_PARAMS = 64
 _MOST_CHOICES = 100
 _DESCRIPTION = 300
-_TYPES = {
-    ParamType.STRING: "string",
-    ParamType.PATH: "string",
-    ParamType.ENUM: "string",
-    ParamType.INT: "integer",
-    ParamType.NUMBER: "number",
-    ParamType.BOOL: "boolean",
-}
+_TYPES = {ParamType.INT: "integer", ParamType.NUMBER: "number", ParamType.BOOL: "boolean"}
 _FORMATS = {"email": "email", "url_format": "uri"}
 
 
@@ -38,13 +61,10 @@ def signature_of(skill: Skill) -> Signature:
     params = skill.params[:_MOST_PARAMS]
     own = {ACTION: _action(skill)} if skill.kind.has_actions else {}
     names = safe_names((param.name for param in params), frozenset(own))
-    properties: dict[str, Any] = {**own}
-    required = [ACTION] if len(skill.actions) > 1 else []
-    for param in params:
-        properties[names[param.name]] = _property(param)
-        if param.required and param.default is None:
-            required.append(names[param.name])
+    properties = {**own, **{names[param.name]: _property(param) for param in params}}
     schema: dict[str, Any] = {"type": "object", "properties": properties}
+    required = [ACTION] if len(skill.actions) > 1 else []
+    required += [names[param.name] for param in params if param.required and param.default is None]
     if required:
         schema["required"] = required
     if skill.kind.takes_only_declared:
@@ -71,16 +91,15 @@ def _action(skill: Skill) -> dict[str, Any]:
 
 
 def _property(param: Param) -> dict[str, Any]:
-    shown: dict[str, Any] = {"type": _TYPES[param.type]}
+    shown: dict[str, Any] = {"type": _TYPES.get(param.type, "string")}
     if said := clean(param.description or param.prompt, _DESCRIPTION):
         shown["description"] = said
     shown |= _choices(param.choices)
     if param.validation in _FORMATS and param.type is ParamType.STRING:
         shown["format"] = _FORMATS[param.validation]
     default = param.default
-    if isinstance(default, bool | int | float) or (
-        isinstance(default, str) and clean(default, _DESCRIPTION) == default
-    ):
+    is_plain = clean(default, _DESCRIPTION) == default if isinstance(default, str) else isinstance(default, int | float)
+    if is_plain:
         shown["default"] = default
     return shown
 
@@ -91,145 +110,291 @@ def _choices(choices: Sequence[str]) -> dict[str, Any]:
     return {"enum": plain} if 0 < len(plain) <= _MOST_CHOICES else {}
 
 
-_TOOL_DESCRIPTION = 1_000
-_TITLE = 80
-_MOST_WAIT = 3600
-
-#: The envelope, as far as a client needs it: the whole of it is docs/reference/envelope.schema.json.
-_ENVELOPE: Mapping[str, Any] = {
-    "type": "object",
-    "required": ["agent", "state", "summary", "data", "meta"],
-    "properties": {
-        "agent": {"type": "string"},
-        "state": {"type": "string", "enum": [str(state) for state in State]},
-        "summary": {"type": "string"},
-        "data": {"type": "object"},
-        "meta": {"type": "object"},
-    },
-}
-
-
-def _text(says: str) -> dict[str, Any]:
-    return {"type": "string", "description": says}
-
-
-def _limit(says: str) -> dict[str, Any]:
-    return {"type": "integer", "minimum": 1, "maximum": 100, "default": 20, "description": says}
-
-
-def _tool(
-    called: str, title: str, says: str, required: list[str], *, reads: bool, **properties: dict[str, Any]
-) -> types.Tool:
-    schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
-    return types.Tool(
-        name=called,
-        title=title,
-        description=says,
-        input_schema={**schema, "required": required} if required else schema,
-        output_schema=dict(_ENVELOPE),
-        annotations=types.ToolAnnotations(read_only_hint=reads, open_world_hint=not reads),
-    )
-
-
-_JOB_TOOL = _tool(
-    "job_run",
-    "Run a job",
-    "Queue a schedule of this project by its name, or a skill, for a worker (`skillyard worker`); data.job has its "
-    "id and state. Without wait it answers at once; with wait it gives the result as soon as there is one. The job "
-    "goes on also when nobody waits any more: runs shows what came of it.",
-    [],
-    reads=False,
-    name=_text("the name of a schedule; either this or skill"),
-    skill=_text("the name of a skill, role/name, or flow:NAME for a workflow"),
-    params={"type": "object", "description": "the skill's params by name", "additionalProperties": True},
-    action=_text("for a JSON skill: what it is to do"),
-    wait={"type": "integer", "minimum": 1, "maximum": _MOST_WAIT, "description": "seconds to wait for the result"},
-)
-
-
-_DISPATCH_TOOL = _tool(
-    "agent_dispatch",
-    "Hand a task to an agent",
-    "Hand a task with the active skills to another agent and wait for its answer, which is data.content. What it "
-    "would have to ask a person for is refused, and listed in data.refused.",
-    ["task"],
-    reads=False,
-    task=_text("what the agent is to do"),
-    to=_text("claude-code, codex, opencode or another backend; the first that is installed"),
-    session=_text("the conversation that it belongs to: a second task in it goes on where the first ended"),
-    model=_text("the agent's model"),
-    cwd=_text("where the agent works, inside the project; the project's folder"),
-)
-
-
-_COMMON_TOOLS = (
-    _tool(
-        "skill_search",
-        "Search skills",
-        "Find skills of this project by name, description and tags; the best first. Use it before skill_run when "
-        "you do not know the exact name.",
-        ["query"],
-        reads=True,
-        query=_text("words that must all occur, in any language"),
-        limit=_limit("how many"),
-    ),
-    _tool(
-        "skill_show",
-        "Show a skill",
-        "Everything that is known of one skill: kind, params with their types, actions, and the addresses of its "
-        "files, which can be read as resources.",
-        ["name"],
-        reads=True,
-        name=_text("name of the skill, or role/name"),
-    ),
-    _tool(
-        "skill_run",
-        "Run a skill",
-        "Run one skill and get one result. A prompt skill gives its text in data.content: follow it. State "
-        "`pending` names the missing params: ask the user, then call again. Paths must lie inside the project.",
-        ["name"],
-        reads=False,
-        name=_text("name of the skill; name:scripts/x.py runs a program that it ships"),
-        params={"type": "object", "description": "its params by name", "additionalProperties": True},
-        args={"type": "array", "items": {"type": "string"}, "description": "words, for a program or a prompt"},
-        action=_text("for a JSON skill: what it is to do"),
-    ),
-    _tool(
-        "Task",
-        "Dispatch a Task",
-        "Dispatch a Task to an agent of this project. `skills` takes one skill call: run @name [args].",
-        ["subagent_type", "description", "prompt"],
-        reads=False,
-        subagent_type=_text("skills, or worker_agent where it was allowed"),
-        description=_text("what it is about, in a few words"),
-        prompt=_text("执行 @name [args], or run @name [args]"),
-        model=_text("told in the result"),
-        idempotency_key=_text("the same key within 5 seconds runs once"),
-    ),
-    _tool(
-        "runs",
-        "Show what ran",
-        "The latest runs of this project; with run_id everything that is known of one, with its log.",
-        [],
-        reads=True,
-        run_id=_text("the id of a run, or how it starts"),
-        limit=_limit("how many, the latest first"),
-    ),
-)
-
-
-def own_tools(allowed: Container[str]) -> tuple[types.Tool, ...]:
-    """Those that everybody has, and those that the person allowed."""
-    more = {DISPATCH: _DISPATCH_TOOL, JOBS: _JOB_TOOL}
-    return (*_COMMON_TOOLS, *(tool for name, tool in more.items() if name in allowed))
-
-
 def skill_tool(shown: Shown, skill: Skill) -> types.Tool:
-    said = clean(skill.description, _TOOL_DESCRIPTION) or "A skill without a description."
     return types.Tool(
         name=shown.name,
-        title=clean(skill.title or shown.address, _TITLE) or shown.name,
-        description=said,
+        title=clean(skill.title or shown.address, 80) or shown.name,
+        description=clean(skill.description, 1_000) or "A skill without a description.",
         input_schema=dict(signature_of(skill).schema),
         annotations=types.ToolAnnotations(read_only_hint=False, open_world_hint=True),
     )
+
+
+class Arguments(NamedTuple):
+    """The arguments of a tool, with a method for each type of value. A wrong one raises InvalidArgs."""
+
+    tool: str
+    values: Mapping[str, Any]
+
+    def check(self, known: Mapping[str, Any]) -> None:
+        """Nothing that nobody reads, and nothing that cannot be written down."""
+        if unknown := ", ".join(sorted(set(self.values) - set(known))):
+            takes = {"tool": self.tool, "unknown": unknown, "known": ", ".join(known)}
+            raise InvalidArgs(Message("{tool} takes no {unknown}; it takes {known}", **takes))
+        try:
+            check_value(self.values)
+        except ValueError as error:
+            raise InvalidArgs(str(error)) from None
+
+    def text(self, name: str) -> str:
+        value = self.find_text(name)
+        if value is None or not value.strip():
+            raise InvalidArgs(Message("{tool} needs {name}, a text", tool=self.tool, name=name))
+        return value
+
+    def find_text(self, name: str) -> str | None:
+        value = self.values.get(name)
+        if value is not None and not isinstance(value, str):
+            raise InvalidArgs(Message("{name} must be a text", name=name))
+        return value
+
+    def whole(self, name: str, default: int) -> int:
+        value = self.values.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise InvalidArgs(Message("{name} must be a whole number above zero", name=name))
+        return value
+
+    def mapping(self, name: str) -> Mapping[str, Json]:
+        value = self.values.get(name) or {}
+        if not isinstance(value, dict):
+            raise InvalidArgs(Message("{name} must be an object", name=name))
+        return value
+
+    def words(self, name: str) -> tuple[str, ...]:
+        value = self.values.get(name) or []
+        if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
+            raise InvalidArgs(Message("{name} must be a list of texts", name=name))
+        return tuple(value)
+
+
+class Asked(NamedTuple):
+    """A run that a client asked for."""
+
+    agent: str
+    run: "Callable[[Project, OnProgress, CancelToken], Result]"
+    #: The skill that it runs, if it is one that the client can be asked about.
+    name: str = ""
+    #: Returns the same run with what was missing.
+    answered: "Callable[[Mapping[str, Json]], Asked] | None" = None
+
+
+def run_skill(request: Request) -> Asked:
+    def answered(answers: Mapping[str, Json]) -> Asked:
+        params, action = {**request.params, **answers}, request.action
+        if action is None and "action" in answers:
+            action = str(params.pop("action"))
+        return run_skill(request._replace(params=params, action=action))
+
+    def run(project: Project, on_progress: "OnProgress", stop: "CancelToken") -> Result:
+        return project.runtime.run(request, on_progress, stop)
+
+    return Asked(SKILLS, run, request.name, answered)
+
+
+def _search(project: Project, given: Arguments) -> tuple[Message, dict[str, Json]]:
+    query, limit = given.text("query"), min(given.whole("limit", 20), _MOST)
+    hits = project.catalog.search(query, limit)
+    if not hits and any(project.catalog.sync()[:3]):
+        hits = project.catalog.search(query, limit)
+    found = Message("{count} skills match: {query}", count=len(hits), query=query)
+    return found, as_search_data(hits, query, project.catalog)
+
+
+def _show(project: Project, given: Arguments) -> tuple[Message, dict[str, Json]]:
+    asked = split_name(given.text("name"))[0]
+    project.catalog.sync()
+    skill = project.catalog.resolve(asked)
+    files: list[Json] = list(list_files(skill, asked))
+    return Message("skill: {name}", name=skill.name), {"skills": [{**as_full_data(skill, project), "files": files}]}
+
+
+def _skill_run(given: Arguments, options: listing.Options) -> Asked:
+    name, script = split_name(given.text("name"))
+    action, args, params = given.find_text("action"), given.words("args"), given.mapping("params")
+    return run_skill(Request(name, script=script, args=args, params=params, action=action, lang=options.lang))
+
+
+def _task(given: Arguments, options: listing.Options) -> Asked:
+    """A Task: docs/spec/task.md."""
+    agent, prompt, about = given.text("subagent_type"), given.text("prompt"), given.find_text("description") or ""
+    model, key = given.find_text("model"), given.find_text("idempotency_key")
+    is_worker = agent in {"worker", "worker_agent"}
+
+    def run(project: Project, on_progress: "OnProgress", stop: "CancelToken") -> Result:
+        if is_worker and listing.WORKER not in options.allowed:
+            raise NotGranted(Message("the worker over MCP"), "skillyard mcp --allow worker")
+        kernel = Kernel(project, options.lang)
+        return kernel.task(agent, about, prompt, idempotency_key=key, model=model, on_progress=on_progress, stop=stop)
+
+    def answered(answers: Mapping[str, Json]) -> Asked:
+        texts = {name: str(value).lower() if isinstance(value, bool) else value for name, value in answers.items()}
+        words = " ".join(shlex.quote(f"--{name}={text}") for name, text in texts.items())
+        return _task(given._replace(values={**given.values, "prompt": f"{prompt} {words}"}), options)
+
+    if is_worker:
+        return Asked(WORKER, run, answered=answered)
+    named = next((word for word in prompt.split() if word.startswith("@")), "")
+    return Asked(SKILLS, run, split_name(named)[0], answered)
+
+
+def _runs(project: Project, given: Arguments) -> tuple[Message, dict[str, Json]]:
+    run_id, limit = given.find_text("run_id") or "", given.whole("limit", 20)
+    if run_id:
+        run = project.find_run(run_id)
+        if run is None:
+            text = Message("no run {run_id!r} here, or more than one starts so; runs alone lists them", run_id=run_id)
+            raise InvalidArgs(text)
+        log = project.logs.read(run.id)[-_LOG_CHARACTERS:]
+        return Message("run {id}", id=run.id), {"runs": [{**as_run_data(run), "log": log}]}
+    shown: list[Json] = []
+    for run in project.runs(min(limit, _MOST)):  # a list is for choosing; the rest is one call away
+        fields = as_run_data(run)
+        result = fields.pop("result")
+        del fields["launch"]
+        shown.append({**fields, "summary": result.get("summary") if isinstance(result, Mapping) else None})
+    return Message("{count} runs", count=len(shown)), {"runs": shown}
+
+
+def _dispatch(given: Arguments, options: listing.Options) -> Asked:
+    """A task with the active skills, for another agent. Nobody is there to allow it anything."""
+    task, cwd = given.text("task"), given.find_text("cwd")
+    whom: dict[str, Any] = {name: given.find_text(name) for name in ("to", "session", "model")}
+
+    def run(project: Project, on_progress: "OnProgress", stop: "CancelToken") -> Result:
+        from skillyard.app.dispatching import dispatch_task  # noqa: PLC0415  (only who may dispatch needs the agents)
+
+        root = project.root.resolve()
+        folder = (root / (cwd or ".")).resolve()
+        if not folder.is_relative_to(root):
+            raise InvalidArgs(Message("{cwd} is outside the project", cwd=cwd))
+
+        def tell(event: Event) -> None:
+            line = line_of(event.kind, event.text, event.data, options.lang)
+            if on_progress and line:
+                on_progress(f"{line}\n".encode())
+
+        return dispatch_task(task, **whom, cwd=folder, lang=options.lang, tell=tell, stop=stop, project=project)
+
+    return Asked(AGENT, run)
+
+
+def _job_run(given: Arguments, options: listing.Options) -> Asked:
+    """A job of a schedule or a skill, for a worker to do. Whoever stops waiting leaves it as it is."""
+    schedule, skill = given.find_text("name") or "", (given.find_text("skill") or "").removeprefix("@")
+    params, action, lang = given.mapping("params"), given.find_text("action") or "", options.lang
+    wait_seconds = given.whole("wait", 1) if "wait" in given.values else 0
+    if bool(schedule) == bool(skill):
+        raise InvalidArgs(Message("job_run takes name, of a schedule, or skill, and not both"))
+    if schedule and (params or action):
+        raise InvalidArgs(Message("a schedule has its own params: they go with skill"))
+
+    def run(project: Project, _: "OnProgress", stop: "CancelToken") -> Result:
+        from skillyard.app.job_values import Job, refuse_loops  # noqa: PLC0415  (only who may queue jobs needs them)
+
+        clock = Clock()
+        with project.jobs.open() as jobs:
+            if schedule:
+                job = project.jobs.for_schedule(project.jobs.find_schedule(jobs, schedule), lang)
+            else:
+                job = project.jobs.prepare(Job(skill, params=params, action=action, lang=str(lang)))
+            refuse_loops(job)
+            job_id = jobs.enqueue(job)
+            known, until = None, time.monotonic() + wait_seconds
+            while known is None and not stop.cancelled and (left := until - time.monotonic()) > 0:
+                known = jobs.wait(job_id, min(left, _LOOK_SECONDS))
+            known = known or jobs.find(job_id)
+        about: dict[str, Json] = {"job": {"id": known.id, "name": known.job.label, "state": known.state}}
+        if known.result:
+            result = from_dict(known.result)
+            return result._replace(data={**result.data, **about})
+        summary = Message("queued, a worker does it: {name} ({id})", name=known.job.label, id=known.id)
+        return Result(AGENT, State.SUCCESS, summary.render(lang), about, clock.meta(AGENT))
+
+    return Asked(AGENT, run)
+
+
+def with_diff(project: Project, result: Result, lang: Lang) -> Result:
+    """Return the result with the beginning of what it changed line by line, and how the person applies it."""
+    run_id = str(result.meta["run"])
+    kept = project.changes.find(run_id, project.root)
+    if kept is None:
+        return result
+    text = ""
+    for change in project.read_changes(kept).changes:
+        text += project.diff_changes(kept, (change,))
+        if len(text) > _DIFF_CHARACTERS:
+            text = f"{text[:_DIFF_CHARACTERS]}\n…"
+            break
+    applied_by = Message("the user applies the changes with `skillyard changes {run} apply`", run=run_id).render(lang)
+    hint = "; ".join(filter(None, (str(result.meta.get("hint") or ""), applied_by)))
+    return result._replace(data={**result.data, "diff": Redactor().text(text)}, meta={**result.meta, "hint": hint})
+
+
+def changes_question(result: Result, lang: Lang) -> str:
+    listed: Any = result.data["changes"]
+    asked = Message(
+        "The run of {skill} changed {count} files of the project: {names}. Apply, discard, or decide later?",
+        skill=result.data.get("skill", ""),
+        count=result.data.get("changes_total") or len(listed),
+        names=", ".join(f"{change['kind']} {change['path']}" for change in listed[:_MOST_NAMED]),
+    )
+    return clean(asked.render(lang), 2000)
+
+
+def decide(project: Project, result: Result, decision: str, lang: Lang) -> Result:
+    """Apply or discard what a run changed, as the person said."""
+
+    def act(_: Clock) -> Result:
+        kept = project.changes.find(str(result.meta["run"]), project.root)
+        if kept is None:
+            return result
+        if decision == APPLY:
+            project.changes.apply(kept, project.read_changes(kept).changes)
+        else:
+            project.changes.discard(kept)
+        meta = {key: value for key, value in result.meta.items() if key != "hint"}
+        return result._replace(meta={**meta, "changes": "applied" if decision == APPLY else "discarded"})
+
+    return attempt(result.agent, lang, act)
+
+
+def look(project: Project, given: Arguments, lang: Lang) -> Result:
+    """Return what one of the tools that only read says."""
+
+    def answer(clock: Clock) -> Result:
+        summary, data = READING[given.tool](project, given)
+        return Result(AGENT, State.SUCCESS, summary.render(lang), data, clock.meta(AGENT))
+
+    return attempt(AGENT, lang, answer)
+
+
+def attempt(agent: str, lang: Lang, work: Callable[[Clock], Result]) -> Result:
+    """The runtime tells its own failures; what it leaves are ours: a full disk, a worker that nobody allowed."""
+    clock = Clock()
+    try:
+        return work(clock)
+    except EXPECTED as error:
+        return error_result(as_skill_error(error), agent, lang, clock.meta(agent))
+
+
+#: The tools that only read, and those that run something.
+READING = {"skill_search": _search, "skill_show": _show, "runs": _runs}
+RUNNING = {"skill_run": _skill_run, "Task": _task, "agent_dispatch": _dispatch, "job_run": _job_run}
+
+
+#: What the person must have allowed for a tool.
+_NEEDS = {"agent_dispatch": "dispatch", "job_run": "jobs"}
+_DECLARED = tomllib.loads(Path(__file__).with_name("tools.toml").read_text("utf-8"))
+
+
+def _own_tool(name: str, declared: Mapping[str, Any]) -> types.Tool:
+    hints = types.ToolAnnotations(read_only_hint=name in READING, open_world_hint=name not in READING)
+    return types.Tool(name=name, output_schema=_DECLARED["envelope"], annotations=hints, **declared)
+
+
+_OWN = {name: _own_tool(name, declared) for name, declared in _DECLARED["tools"].items()}
+
+
+def own_tools(allowed: Container[str]) -> tuple[types.Tool, ...]:
+    """Return those that everybody has, and those that the person allowed."""
+    return tuple(tool for name, tool in _OWN.items() if name not in _NEEDS or _NEEDS[name] in allowed)

@@ -13,7 +13,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, BinaryIO, TypeAlias
 
@@ -22,6 +22,7 @@ import mcp_types as types
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
+from skillyard.core.envelope import encodes
 from skillyard.core.values import check_value
 
 #: The largest message that is read. JSON skills may answer with 10 MB, and a model may send that on.
@@ -38,6 +39,7 @@ _REASON_CHARACTERS = 200
 Incoming: TypeAlias = MemoryObjectReceiveStream[SessionMessage | Exception]
 Outgoing: TypeAlias = MemoryObjectSendStream[SessionMessage]
 _Received: TypeAlias = MemoryObjectSendStream[SessionMessage | Exception]
+_Write: TypeAlias = Callable[[str], Awaitable[None]]
 
 
 @asynccontextmanager
@@ -46,54 +48,30 @@ async def open_stdio() -> AsyncIterator[tuple[Incoming, Outgoing]]:
     with _claimed_stdio() as (stdin, stdout):
         received, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         outgoing, sent = anyio.create_memory_object_stream[SessionMessage](0)
-        line_writer = _LineWriter(stdout)
+        lock = anyio.Lock()
+
+        def put(line: bytes) -> None:
+            stdout.write(line)
+            stdout.flush()
+
+        async def write(text: str) -> None:
+            async with lock:  # whole lines, whichever task has one
+                await anyio.to_thread.run_sync(put, text.encode() + b"\n")
+
         async with anyio.create_task_group() as group:
-            group.start_soon(_read_all, stdin, received, line_writer)
-            group.start_soon(_write_all, sent, received, line_writer)
+            group.start_soon(_read_all, stdin, received, write)
+            group.start_soon(_write_all, sent, received, write)
             yield incoming, outgoing
 
 
-class _LineWriter:
-    """Writes whole lines, whichever task has one."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._lock = anyio.Lock()
-
-    async def write(self, text: str) -> None:
-        async with self._lock:
-            await anyio.to_thread.run_sync(self._write, text.encode() + b"\n")
-
-    def _write(self, line: bytes) -> None:
-        self._file.write(line)
-        self._file.flush()
-
-
-async def _read_all(stdin: BinaryIO, received: _Received, line_writer: _LineWriter) -> None:
+async def _read_all(stdin: BinaryIO, received: _Received, write: _Write) -> None:
     try:
         async with received:
             while line := await anyio.to_thread.run_sync(stdin.readline, MOST_BYTES + 1):
                 tail = await _skip_rest(stdin, line)
                 text = line.decode("utf-8", "replace")
-                if not text.strip():
-                    continue
-                if tail:
-                    await line_writer.write(as_error(find_id(text, tail), types.INVALID_REQUEST, "it is too long"))
-                    continue
-                try:
-                    message = types.jsonrpc_message_adapter.validate_json(text, by_name=False)
-                except (ValueError, RecursionError) as error:
-                    for answer in answer_unreadable(text, error):
-                        if isinstance(answer, str):
-                            await line_writer.write(answer)
-                        else:
-                            await received.send(answer)
-                else:
-                    if isinstance(message, types.JSONRPCNotification) and "id" in json.loads(text):
-                        # The SDK takes a request whose id is null, a fraction or a boolean for a notification.
-                        await line_writer.write(as_error(None, types.INVALID_REQUEST, "its id is no text or integer"))
-                        continue
-                    await received.send(SessionMessage(message))
+                for answer in understand(text, tail) if text.strip() else ():
+                    await (write(answer) if isinstance(answer, str) else received.send(answer))
     except (anyio.ClosedResourceError, anyio.BrokenResourceError):
         await anyio.lowlevel.checkpoint()  # the server ended first
 
@@ -109,9 +87,7 @@ async def _skip_rest(stdin: BinaryIO, line: bytes) -> str:
     return tail[-_TAIL_BYTES:].decode("utf-8", "replace")
 
 
-async def _write_all(
-    sent: MemoryObjectReceiveStream[SessionMessage], received: _Received, line_writer: _LineWriter
-) -> None:
+async def _write_all(sent: MemoryObjectReceiveStream[SessionMessage], received: _Received, write: _Write) -> None:
     """What cannot be written becomes an error for whoever waits: the client for our answer, or we for the client's."""
     async with sent:
         async for item in sent:
@@ -127,7 +103,7 @@ async def _write_all(
                 if not isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
                     continue
                 line = as_error(message.id, types.INTERNAL_ERROR, reason)
-            await line_writer.write(line)
+            await write(line)
 
 
 def _failure(request_id: int | str, code: int, reason: str) -> SessionMessage:
@@ -135,8 +111,27 @@ def _failure(request_id: int | str, code: int, reason: str) -> SessionMessage:
     return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=request_id, error=error))
 
 
-def answer_unreadable(text: str, error: Exception) -> Iterator[str | SessionMessage]:
-    """What to do about a line that is no message: errors to write, or the failure of an answer that we wait for."""
+def understand(text: str, tail: str) -> Iterator[str | SessionMessage]:
+    """The message of a line. For one that is none: errors to write, or the failure of an answer that we wait for.
+
+    `tail` is the end of a line that is too long.
+    """
+    if tail:
+        yield as_error(find_id(text, tail), types.INVALID_REQUEST, "it is too long")
+        return
+    try:
+        message = types.jsonrpc_message_adapter.validate_json(text, by_name=False)
+    except (ValueError, RecursionError) as error:
+        yield from _answer_unreadable(text, error)
+        return
+    if isinstance(message, types.JSONRPCNotification) and "id" in json.loads(text):
+        # The SDK takes a request whose id is null, a fraction or a boolean for a notification.
+        yield as_error(None, types.INVALID_REQUEST, "its id is no text or integer")
+    else:
+        yield SessionMessage(message)
+
+
+def _answer_unreadable(text: str, error: Exception) -> Iterator[str | SessionMessage]:
     try:
         fields = json.loads(text, strict=False)
     except (ValueError, RecursionError):
@@ -145,7 +140,7 @@ def answer_unreadable(text: str, error: Exception) -> Iterator[str | SessionMess
         return
     is_json = "Invalid JSON" not in str(error)
     code = types.INVALID_REQUEST if is_json else types.PARSE_ERROR
-    reason = "it is no message of JSON-RPC 2.0" if is_json else f"it is no valid JSON: {_why(fields, error)}"
+    reason = "it is no message of JSON-RPC 2.0" if is_json else f"it is no valid JSON: {_in_short(error, fields)}"
     if isinstance(fields, list):  # a batch: the protocol has none since 2025-06-18
         asked = [each for each in fields if isinstance(each, dict) and "id" in each]
         yield from (as_error(each["id"], code, "batches are not supported") for each in asked or [{"id": None}])
@@ -154,7 +149,7 @@ def answer_unreadable(text: str, error: Exception) -> Iterator[str | SessionMess
     elif "method" in fields or not _is_id(fields.get("id")):
         if "id" in fields or "method" not in fields:  # a notification has no answer
             yield as_error(fields.get("id"), code, reason)
-    elif isinstance(request_id := fields["id"], int) or request_id == _without_surrogates(request_id):
+    elif isinstance(request_id := fields["id"], int) or encodes(request_id, "utf-8"):
         yield _failure(request_id, code, f"the answer cannot be read: {reason}")
 
 
@@ -182,36 +177,28 @@ def find_id(text: str, tail: str) -> int | str | None:
 
 def _as_id(text: str) -> int | str | None:
     try:
-        found = json.loads(text, strict=False)
+        found: int | str = json.loads(text, strict=False)
     except ValueError:
         return None
-    return found if _is_id(found) else None
+    return found
 
 
 def _is_id(value: Any) -> bool:
     return isinstance(value, int | str) and not isinstance(value, bool)
 
 
-def _without_surrogates(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()
-
-
-def _why(fields: Any, error: Exception) -> str:
-    """The reason in our words where we have them: a lone surrogate, or too many levels."""
+def _in_short(error: Exception, fields: Any = None) -> str:
+    """What went wrong, without the input: that can be long, and is what could not be read. In our words where we have
+    them: a lone surrogate in the fields, or too many levels."""
     try:
         check_value(fields)
     except ValueError as found:
         return str(found)
-    return _in_short(error)
-
-
-def _in_short(error: Exception) -> str:
-    """What went wrong, without the input: that can be long, and is what could not be read."""
     if isinstance(error, RecursionError):
         return "it is nested too deep"
     lines = [line for line in str(error).splitlines() if "Invalid JSON" in line] or str(error).splitlines()[:1]
     shown = "".join(lines[:1]).strip().removeprefix("Invalid JSON: ").partition(" [type=")[0]
-    return _without_surrogates(shown[:_REASON_CHARACTERS]) if shown else type(error).__name__
+    return shown[:_REASON_CHARACTERS].encode("utf-8", "replace").decode() or type(error).__name__
 
 
 @contextmanager

@@ -1,87 +1,70 @@
-"""Checks that patterns cannot express: binaries, the frontmatter's tools and hooks, names of packages."""
+"""Checks that patterns cannot express: binaries, the frontmatter's tools and hooks, names of packages.
+
+Each yields what a rule says: its name, the words, and the line and column.
+"""
 
 import json
 import re
 import stat
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib import resources
-from pathlib import PurePosixPath
-from typing import NamedTuple
+from pathlib import Path, PurePosixPath
+from typing import TypeAlias
 
-from skillyard.catalog.manifest import Reading
+from skillyard.catalog.manifest import parse_skill
 from skillyard.core.messages import Message
 from skillyard.core.values import Json
 from skillyard.install.threats.files import SkillFile
+from skillyard.install.threats.rule import DATA, read_patterns, tables
 
-_MACHINE = (
-    (b"\x7fELF", "a Linux program"),
-    (b"\xcf\xfa\xed\xfe", "a macOS program"),
-    (b"\xce\xfa\xed\xfe", "a macOS program"),
-    (b"\xfe\xed\xfa\xce", "a macOS program"),
-    (b"\xfe\xed\xfa\xcf", "a macOS program"),
-    (b"\xca\xfe\xba\xbe", "a macOS program or Java bytecode"),
-    (b"\0asm", "a WebAssembly program"),
-)
+Checked: TypeAlias = tuple[str, str, int, int]
+_MACHINE_CODE = {bytes.fromhex(magic): about for magic, about in tables()["machine_code"].items()}
 _ARCHIVES = frozenset({".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar", ".whl", ".jar", ".egg", ".skill"})
 
 
-def find_binary(file: SkillFile, names: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """Rule and reason for files that nobody can read before they run. `names` are all files of the skill."""
-    path = PurePosixPath(file.name)
+def find_binary(file: SkillFile, names: frozenset[str]) -> Iterator[Checked]:
+    """Files that nobody can read before they run. `names` are all files of the skill."""
+    path, content = PurePosixPath(file.name), file.content
     if file.mode & (stat.S_ISUID | stat.S_ISGID):
-        yield "setuid", f"its mode is {stat.S_IMODE(file.mode):o}"
-    if said := _machine(file.content):
-        yield "machine-code", said
-    elif path.suffix in {".pyc", ".pyo"} and _source(path) not in names:
-        yield "orphan-bytecode", Message("there is no {path}", path=_source(path))
-    elif path.suffix.lower() in _ARCHIVES:
-        yield "archive", "what is inside was not looked at"
-    if file.size > len(file.content):
-        yield "partly-read", f"{len(file.content)} of {file.size} bytes were looked at"
-
-
-def _machine(content: bytes) -> str:
+        yield "setuid", f"its mode is {stat.S_IMODE(file.mode):o}", 1, 1
+    said = next((about for magic, about in _MACHINE_CODE.items() if content.startswith(magic)), "")
     if content.startswith(b"MZ") and (b"PE\0\0" in content[:4096] or b"This program" in content[:512]):
-        return "a Windows program"
-    return next((said for magic, said in _MACHINE if content.startswith(magic)), "")
-
-
-def _source(path: PurePosixPath) -> str:
-    """`__pycache__/x.cpython-312.pyc` comes from `x.py` beside the folder."""
+        said = "a Windows program"
+    # `__pycache__/x.cpython-312.pyc` comes from `x.py` beside the folder.
     folder = path.parent.parent if path.parent.name == "__pycache__" else path.parent
-    return str(folder / f"{path.name.partition('.')[0]}.py")
+    source = str(folder / f"{path.name.partition('.')[0]}.py")
+    if said:
+        yield "machine-code", said, 1, 1
+    elif path.suffix in {".pyc", ".pyo"} and source not in names:
+        yield "orphan-bytecode", Message("there is no {path}", path=source), 1, 1
+    elif path.suffix.lower() in _ARCHIVES:
+        yield "archive", "what is inside was not looked at", 1, 1
+    if file.size > len(content):
+        yield "partly-read", f"{len(content)} of {file.size} bytes were looked at", 1, 1
 
 
 _TOOL = re.compile(r"[\w*-]+(?:\([^)]*\))?")
-_UNBOUNDED = re.compile(r"Bash(?:\((?:\*|:\*|\*:\*|)\))?", re.IGNORECASE)
-_EVERYTHING = re.compile(r"\*|all", re.IGNORECASE)
-#: With one of these a prefix bounds nothing.
-_LOOSE = re.compile(
-    r"(?:Bash|Shell)\((?:sudo|su|sh|bash|zsh|eval|exec|env|xargs|ssh|nc|ncat|rm|dd|mkfs|chmod|chown|osascript|"
-    r"curl|wget|python3? -c|node -e|perl -e)(?: -[^)*]*)?[ :]?\*\)",
-    re.IGNORECASE,
-)
+_TOO_MUCH = read_patterns("tools")
+#: A hook that only says something.
+_ECHO = re.compile(r"echo[ \t][^;&|`$<>\n]*")
 _RUNS = frozenset({"command", "path", "run", "script"})
 
 
-def find_asked(reading: Reading) -> Iterator[tuple[str, str, str]]:
-    """Rule, field and value of what the frontmatter asks for: tools without bounds, hooks that run a shell."""
+def find_asked(file: SkillFile, folder: Path) -> Iterator[Checked]:
+    """What the frontmatter asks for: tools without bounds, each rule once, and hooks that run a shell."""
+    reading = parse_skill(file.content, folder / file.name)
     fields = reading.skill.fields if reading.skill else {}
+    found: list[tuple[str, str, str]] = []
     for field in ("allowed-tools", "allowed_tools", "tools"):
-        yield from ((rule, field, tool) for rule, tool in _tools(fields.get(field)))
-    for shown in _commands(fields.get("hooks")):
-        yield "hook-command", "hooks", shown
-
-
-def _tools(value: Json) -> Iterator[tuple[str, str]]:
-    """Each rule once: a list of ten such tools has one problem."""
-    words = " ".join(map(str, value)) if isinstance(value, list) else value if isinstance(value, str) else ""
-    tools = _TOOL.findall(words)
-    checks = {"tools-everything": _EVERYTHING, "tools-loose": _LOOSE, "tools-unbounded": _UNBOUNDED}
-    for rule, pattern in checks.items():
-        if found := next(filter(pattern.fullmatch, tools), ""):
-            yield rule, found
+        value = fields.get(field)
+        words = " ".join(map(str, value)) if isinstance(value, list) else value if isinstance(value, str) else ""
+        for rule, pattern in _TOO_MUCH.items():
+            if tool := next(filter(pattern.fullmatch, _TOOL.findall(words)), ""):
+                found.append((rule, field, tool))
+    commands = _commands(fields.get("hooks"))
+    found += [("hook-command", "hooks", command) for command in commands if not _ECHO.fullmatch(command)]
+    for rule, field, value in found:
+        yield rule, f"{field}: {value}"[:200], *reading.positions.get(field, (1, 1))
 
 
 def _commands(value: Json) -> Iterator[str]:
@@ -96,52 +79,28 @@ def _commands(value: Json) -> Iterator[str]:
             queue += item
 
 
-#: Short names are near to everything.
+#: Short names are near to everything, and long ones to nothing by chance.
 _SHORTEST = 5
-_REQUIREMENT = re.compile(
-    r"^[ \t]*([A-Za-z0-9][A-Za-z0-9._-]{1,80})[ \t]*(?:\[[^\]\n]{0,200}\])?[ \t]*(?:[=<>!~;#]|$)", re.MULTILINE
-)
-_BLOCK = re.compile(r"^# /// script[ \t]*\n((?:#.*\n)*?)# ///", re.MULTILINE)
-_QUOTED = re.compile(r"""["']([A-Za-z0-9][A-Za-z0-9._-]{1,80})(?=[\[=<>!~;\s"'])""")
-_INSTALL = re.compile(
-    r"\b(?:(?P<pip>pip3? install|uv pip install|uv add|pipx install|poetry add)"
-    r"|npm (?:install|i|add)|pnpm add|yarn add|bun add)(?P<names>(?:[ \t]+[^\s;&|`]{1,100}){1,30})",
-)
-#: No option, no path, no file, no scope: a name, with what may follow it.
-_NAME = re.compile(r"([A-Za-z0-9][\w.-]*?)(?:\[[\w,-]*\])?(?:[=<>~!@^].*)?")
+_LONG = 9
+_PACKAGES = read_patterns("packages")
 
 
-class PackageMention(NamedTuple):
-    """A package that a file asks for, and where."""
-
-    name: str
-    at: int
-    registry: str
-
-
-def find_squats(file: SkillFile) -> Iterator[tuple[PackageMention, str]]:
-    """Packages that the file asks for and that are one slip away from a popular one, with that one."""
-    for wanted in _wanted(file):
-        near = nearly(wanted.name, wanted.registry)
-        if near:
-            yield wanted, near
-
-
-def nearly(name: str, registry: str) -> str:
-    """The popular name at one letter's distance; empty if there is none, or if the name is popular itself."""
-    plain = _plain(name)
-    known = popular(registry)
-    if len(plain) < _SHORTEST - 1 or plain in known:
-        return ""
-    return next((near for near in sorted(_neighbours(plain)) if near in known and len(near) >= _SHORTEST), "")
+def find_squats(file: SkillFile) -> Iterator[Checked]:
+    """Packages that the file asks for and that are one slip away from a popular one."""
+    for name, registry, at in _packages(file):
+        plain, known = _plain(name), popular(registry)
+        if len(plain) < _SHORTEST - 1 or plain in known:
+            continue
+        if near := next((near for near in sorted(_neighbours(plain)) if near in known and len(near) >= _SHORTEST), ""):
+            yield "package-squat", f"{name} is nearly {near}", *file.place(at)
 
 
 @cache
 def popular(registry: str) -> frozenset[str]:
-    """The most downloaded packages, and honest ones with names near to theirs."""
-    file = resources.files("skillyard.install.threats") / "rules" / f"popular-{registry}.txt"
-    lines = (line.partition("#")[0] for line in file.read_text("utf-8").splitlines())
-    return frozenset(_plain(name) for line in lines for name in line.split())
+    """The most downloaded packages, and honest ones with names near to theirs; or the hosts of known installers."""
+    text = (DATA / "rules" / f"popular-{registry}.txt").read_text("utf-8")
+    lines = (line.partition("#")[0] for line in text.splitlines())
+    return frozenset(name.lower() if registry == "hosts" else _plain(name) for line in lines for name in line.split())
 
 
 def _plain(name: str) -> str:
@@ -150,54 +109,53 @@ def _plain(name: str) -> str:
 
 @cache
 def _neighbours(name: str) -> frozenset[str]:
-    letters = "abcdefghijklmnopqrstuvwxyz0123456789-"
+    """Names that a slip of the hand turns into this one. Of a short name only two letters swapped or one doubled count:
+    another letter makes another honest name (`mssql`, `latch`, `aws-cdk`).
+    """
     cuts = [(name[:i], name[i:]) for i in range(len(name) + 1)]
-    return frozenset(
-        {
-            *(a + b[1:] for a, b in cuts if b),
-            *(a + b[1] + b[0] + b[2:] for a, b in cuts if len(b) > 1),
-            *(a + c + b[1:] for a, b in cuts if b for c in letters),
-            *(a + c + b for a, b in cuts for c in letters),
-        }
-    ) - {name}
+    near = {a + b[1] + b[0] + b[2:] for a, b in cuts if len(b) > 1}
+    near |= {a + b[0] + b for a, b in cuts if b} | {a + b[1:] for a, b in cuts if b and a[-1:] == b[0]}
+    if len(name) >= _LONG:
+        letters = "abcdefghijklmnopqrstuvwxyz0123456789-"
+        near |= {a + b[1:] for a, b in cuts if b} | {a + c + b for a, b in cuts for c in letters}
+        near |= {a + c + b[1:] for a, b in cuts if b for c in letters}
+    return frozenset(near) - {name}
 
 
-def _wanted(file: SkillFile) -> Iterator[PackageMention]:
+def _packages(file: SkillFile) -> Iterator[tuple[str, str, int]]:
+    """Each package that a file asks for: its name, the registry, and where it stands."""
     name = file.name.rpartition("/")[2].lower()
     if name == "package.json":
-        yield from _of_package_json(file)
+        yield from _of_package_json(file.text)
     elif re.fullmatch(r"[\w.-]*requirements[\w.-]*\.(?:txt|in)", name):
-        yield from (PackageMention(found[1], found.start(1), "pypi") for found in _REQUIREMENT.finditer(file.text))
+        yield from ((found[1], "pypi", found.start(1)) for found in _PACKAGES["requirement"].finditer(file.text))
     elif file.language == "python" and "# /// script" in file.text:
-        for block in _BLOCK.finditer(file.text):
-            yield from (
-                PackageMention(n[1], n.start(1), "pypi")
-                for n in _QUOTED.finditer(file.text, block.start(), block.end())
-            )
+        for block in _PACKAGES["block"].finditer(file.text):
+            quoted = _PACKAGES["quoted"].finditer(file.text, block.start(), block.end())
+            yield from ((found[1], "pypi", found.start(1)) for found in quoted)
     if file.language in {"text", "shell"}:
-        yield from _of_commands(file)
+        yield from _of_commands(file.text)
 
 
-def _of_package_json(file: SkillFile) -> Iterator[PackageMention]:
+def _of_commands(text: str) -> Iterator[tuple[str, str, int]]:
+    for command in _PACKAGES["install"].finditer(text):
+        registry = "pypi" if command["pip"] else "npm"
+        for word in re.finditer(r"\S+", command["names"]):
+            if word[0][0] in "#(":
+                break  # a comment
+            if package := _PACKAGES["name"].fullmatch(word[0].strip("\"',.:)")):
+                yield package[1], registry, command.start("names") + word.start()
+            if word[0][-1] in ".,:)":
+                break  # the sentence goes on
+
+
+def _of_package_json(text: str) -> Iterator[tuple[str, str, int]]:
     try:
-        data = json.loads(file.text)
+        data = json.loads(text)
     except (ValueError, RecursionError):
         return
     for field in ("dependencies", "devDependencies", "optionalDependencies"):
         names = data.get(field) if isinstance(data, dict) else None
         for name in names if isinstance(names, dict) else ():
             if not name.startswith("@"):
-                yield PackageMention(name, max(file.text.find(f'"{name}"'), 0), "npm")
-
-
-def _of_commands(file: SkillFile) -> Iterator[PackageMention]:
-    for command in _INSTALL.finditer(file.text):
-        registry = "pypi" if command["pip"] else "npm"
-        for word in re.finditer(r"\S+", command["names"]):
-            if word[0][0] in "#(":
-                break  # a comment
-            name = _NAME.fullmatch(word[0].strip("\"',.:)"))
-            if name:
-                yield PackageMention(name[1], command.start("names") + word.start(), registry)
-            if word[0][-1] in ".,:)":
-                break  # the sentence goes on
+                yield name, "npm", max(text.find(f'"{name}"'), 0)

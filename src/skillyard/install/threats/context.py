@@ -1,8 +1,11 @@
-"""Where in a text a match stands: an instruction weighs more than a quotation, and a warning is no threat.
+"""Where in a text a match stands: an instruction weighs more than a quotation, and what is forbidden is no threat.
 
-One step milder for what is quoted (a fence of no shell, a table, a block quote, quotation marks or backticks around
-it), and one for what is warned of (on its line, on the line before, in its heading). Never more than two: whoever
-writes an attack into a fence below the word "example" still gets it held back if it is bad enough.
+One step milder for what is quoted (a fence of no shell, a table, quotation marks or backticks around it), and one for
+what is warned of (on its line, in the sentence that leads to it, in its heading). Two for a fence whose first line
+says that it is an attacker's or bad code. At most LOW for what the sentence forbids, for what is quoted where the
+text speaks of attacks or blocked commands, for a quoted phrase, and for data: JSON that a script's test gets, the
+record of an event in a program that starts no others. A word in an address, the word "example" and a warning sign
+make nothing else milder: lures are full of them.
 """
 
 import re
@@ -10,24 +13,11 @@ from bisect import bisect
 from functools import cached_property
 
 from skillyard.install.threats.files import SkillFile
+from skillyard.install.threats.rule import read_patterns
 
-_WARNING = re.compile(
-    r"\b(?:never|don['’]?t|do not|avoid|must not|should(?: not|n['’]t)|cannot|can['’]?t|forbid\w*|prohibit\w*|"
-    r"block(?:s|ed|ing)?|reject\w*|refuse\w*|detect\w*|flag(?:s|ged|ging)?|warn\w*|prevent\w*|protect\w*|mitigat\w*|"
-    r"defen[ds]\w*|danger\w*|malicious\w*|attack\w*|vulnerab\w*|unsafe|insecure|suspicious|anti-?patterns?|bad|wrong|"
-    r"examples?|e\.g|such as|patterns?|signatures?|payloads?|threats?|exploit\w*|injections?|jailbreak\w*|phishing|"
-    r"scan\w*|risk\w*|destructive|look for|check for|without confirmation)\b"
-    r"|[❌🚫⛔⚠]|禁止|不要|切勿|避免|危险|恶意|攻击|检测|拦截|警告|防止|不得|严禁|例如|示例|风险|注入|漏洞|扫描|禁用|拒绝",
-    re.IGNORECASE,
-)
-_FENCE = re.compile(r"^[ \t>]{0,20}(`{3,}|~{3,})[ \t]*([\w+-]*)", re.MULTILINE)
-_HEADING = re.compile(r"^#{1,6}[ \t].*$", re.MULTILINE)
+_PATTERNS = read_patterns("context")
 #: Fences that an agent takes for something to run.
 _RUN = frozenset({"bash", "sh", "shell", "zsh", "console", "powershell", "ps1", "shell-session", "terminal"})
-_COMMENT = re.compile(r"\s*#")
-_SLASHES = re.compile(r"\s*(?://|\*)")
-#: A pattern to look for something is no call of it.
-_RAW = re.compile(r"\br[\"']|re\.compile\(|RegExp\(")
 _OPENING, _CLOSING = "`\"“‘「『'", "`\"”’」』'"
 #: How far the end of a quotation may be from the match.
 _NEAR = 80
@@ -39,66 +29,89 @@ class MatchContext:
     """One file's layout, computed at its first match."""
 
     def __init__(self, file: SkillFile) -> None:
-        self._file = file
-        self._text = file.joined
+        self._file, self._text = file, file.joined
 
-    def milder(self, start: int, end: int) -> int:
-        """By how many levels a match is milder, 0 to 2."""
-        begin = self._text.rfind("\n", 0, start) + 1
-        line = self._text[begin : self._line_end(end)]
+    def milder(self, start: int, end: int, *, phrase: bool = False) -> int:
+        """By how many levels a match is milder, 0 to 2; 3 if it is LOW at most. A quoted `phrase` orders nothing."""
+        begin, stop = self._text.rfind("\n", 0, start) + 1, self._text.find("\n", end)
+        line = self._text[begin : stop if stop >= 0 else len(self._text)]
+        if self._is_data(line[: start - begin], line[end - begin :]):
+            return 3
         if self._file.is_script:
-            return int(self._unused(line, start - begin))
+            unused = self._unused(line, start - begin, end - begin)
+            return 3 if unused and phrase else unused
         if self._file.language != "text":
-            return 0
-        return self._quoted(line, begin, start, end) + self._warned(begin, start)
+            return 0 if phrase else 2 * bool(_PATTERNS["comment"].match(line) or _PATTERNS["text_value"].match(line))
+        before, lead_in = self._words_before(line, begin, start), self._lead_in(begin, start)
+        around = f"{lead_in}\n{self._heading(start)}"
+        attack = bool(_PATTERNS["attack"].search(before) or _PATTERNS["attack"].search(around))
+        listed = bool(_PATTERNS["item"].match(line) and _PATTERNS["attack"].search(lead_in))
+        quoted = self._quoted(line, begin, start, end)
+        if _PATTERNS["forbids"].search(before) or (attack and (quoted or listed)) or (quoted and phrase):
+            return 3
+        return quoted + int(attack or bool(_PATTERNS["warning"].search(before) or _PATTERNS["warning"].search(around)))
 
-    def _unused(self, line: str, column: int) -> bool:
-        """A comment, or a pattern; a shell has neither slashes for comments nor patterns of its own."""
+    def _unused(self, line: str, column: int, end: int) -> int:
+        """A comment, a pattern, or a text that is only printed."""
+        before, after = line[max(column - _LOOK_BACK, 0) : column], line[end : end + _LOOK_BACK]
         if self._file.language == "shell":
-            return bool(_COMMENT.match(line))
-        comment = _SLASHES if self._file.language == "javascript" else _COMMENT
-        return bool(comment.match(line) or _RAW.search(line[:column]))
+            is_printed = _PATTERNS["echo"].match(before) and _PATTERNS["echo_end"].match(after)
+            if is_printed and "`" not in before and "$(" not in before:
+                return 2
+            return int(bool(_PATTERNS["comment"].match(line)))
+        comment = _PATTERNS["slashes"] if self._file.language == "javascript" else _PATTERNS["comment"]
+        if _PATTERNS["print"].search(before):
+            return 2
+        return int(bool(comment.match(line) or _PATTERNS["raw"].search(before)))
 
-    def _line_end(self, index: int) -> int:
-        found = self._text.find("\n", index)
-        return found if found >= 0 else len(self._text)
+    def _is_data(self, before: str, after: str) -> bool:
+        if self._file.language in {"text", "shell"}:
+            return bool(_PATTERNS["json"].match(before) and _PATTERNS["json_end"].match(after))
+        value = _PATTERNS["record"].match(before)
+        return bool(value and value[1] in after) and not self._starts_programs
+
+    @cached_property
+    def _starts_programs(self) -> bool:
+        return self._file.language not in {"python", "javascript"} or bool(_PATTERNS["starts"].search(self._text))
 
     def _quoted(self, line: str, begin: int, start: int, end: int) -> int:
-        if start < self._frontmatter:
-            return 0  # quotes are how values are written there
+        if self._text.startswith("---") and start < self._text.find("\n---", 3):
+            return 0  # quotes are how values are written in the frontmatter
         fence = self._fence_at(start)
         if fence is not None:
-            return int(fence[2].lower() not in _RUN or bool(_COMMENT.match(line)))
-        if line.lstrip().startswith(("|", ">")):
+            if _PATTERNS["label"].match(self._text, fence.end()):
+                return 2
+            return int(fence[2].lower() not in _RUN) + bool(_PATTERNS["comment"].match(line))
+        if line.lstrip(" \t>").startswith("|"):
             return 1
         before, after = line[: start - begin][-_NEAR:], line[end - begin :][:_NEAR]
         pairs = zip(_OPENING, _CLOSING, strict=True)
         return int(any(before.count(opening) % 2 and closing in after for opening, closing in pairs))
 
-    def _warned(self, begin: int, start: int) -> int:
-        """Before the match on its line, on the line above it or above its fence, or in the heading."""
+    def _words_before(self, line: str, begin: int, start: int) -> str:
+        """What the line says before the match, without what a command itself may say."""
         fence = self._fence_at(start)
-        top = fence.start() if fence else begin
-        above = self._text[max(top - _LOOK_BACK, 0) : top].rstrip()
-        parts = (
-            self._text[max(begin, start - _LOOK_BACK) : start],
-            above[above.rfind("\n") + 1 :],
-            self._heading(start),
-        )
-        return int(any(_WARNING.search(part) for part in parts))
+        if fence and not _PATTERNS["comment"].match(line):
+            return ""
+        before = _PATTERNS["address"].sub("", self._text[max(begin, start - _LOOK_BACK) : start])
+        return before.rpartition("`")[0] if before.count("`") % 2 else before
+
+    def _lead_in(self, begin: int, start: int) -> str:
+        """The line above the match, above its fence, or above the list that it is an item of."""
+        fence = self._fence_at(start)
+        above = self._text[max((fence.start() if fence else begin) - _LOOK_BACK, 0) : fence.start() if fence else begin]
+        lines = [line for line in above.split("\n") if line.strip()]
+        while len(lines) > 1 and _PATTERNS["item"].match(lines[-1]) and not fence:
+            lines.pop()
+        return _PATTERNS["address"].sub("", lines[-1]) if lines else ""
 
     def _heading(self, index: int) -> str:
         position = bisect(self._headings, index, key=re.Match.start) - 1
         return self._headings[position][0][:_LOOK_BACK] if position >= 0 else ""
 
     @cached_property
-    def _frontmatter(self) -> int:
-        """The index at which it ends."""
-        return self._text.find("\n---", 3) if self._text.startswith("---") else 0
-
-    @cached_property
     def _headings(self) -> list[re.Match[str]]:
-        return [found for found in _HEADING.finditer(self._text) if self._fence_at(found.start()) is None]
+        return [found for found in _PATTERNS["heading"].finditer(self._text) if self._fence_at(found.start()) is None]
 
     def _fence_at(self, index: int) -> re.Match[str] | None:
         """The opening of the fence around this index."""
@@ -112,7 +125,7 @@ class MatchContext:
     def _fences(self) -> list[tuple[re.Match[str], int]]:
         found: list[tuple[re.Match[str], int]] = []
         opening: re.Match[str] | None = None
-        for mark in _FENCE.finditer(self._text):
+        for mark in _PATTERNS["fence"].finditer(self._text):
             if opening is None:
                 opening = mark
             elif mark[1][0] == opening[1][0] and len(mark[1]) >= len(opening[1]) and not mark[2]:

@@ -2,39 +2,24 @@
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from skillyard.catalog.skill_text import decode
+from skillyard.install.threats.rule import tables
 
 MAX_FILES = 2_000
 MAX_DEPTH = 12
 #: Of a longer file the start is looked at, and the rest is said to be unread.
 MAX_FILE_BYTES = 1024 * 1024
 MAX_TOTAL_BYTES = 32 * 1024 * 1024
-_IGNORED = frozenset({".git"})
-
-_LANGUAGES = {
-    "python": ("py", "pyw", "pyi"),
-    "shell": ("sh", "bash", "zsh", "fish", "ksh", "command", "bats"),
-    "powershell": ("ps1", "psm1", "bat", "cmd"),
-    "javascript": ("js", "mjs", "cjs", "ts", "mts", "cts", "jsx", "tsx"),
-    "program": ("rb", "pl", "php", "lua", "go", "rs", "java", "kt", "c", "cc", "cpp", "swift", "applescript", "r"),
-    "text": ("md", "mdx", "markdown", "txt", "rst", "adoc", "html", "htm"),
-    "config": ("json", "jsonc", "yaml", "yml", "toml", "ini", "cfg", "xml", "plist", "service", "csv", "svg"),
+_BY_ENDING: Mapping[str, str] = {
+    f".{ending}": name for name, endings in tables()["languages"].items() for ending in endings
 }
-_BY_ENDING = {f".{ending}": language for language, endings in _LANGUAGES.items() for ending in endings}
-SCRIPTS = frozenset({"python", "shell", "powershell", "javascript", "program"})
-_INTERPRETERS = (
-    (b"python", "python"),
-    (b"uv run", "python"),
-    (b"node", "javascript"),
-    (b"deno", "javascript"),
-    (b"bun", "javascript"),
-    (b"sh", "shell"),
-)
+_SCRIPTS = frozenset({"python", "shell", "powershell", "javascript", "program"})
+_INTERPRETERS: Mapping[str, str] = tables()["interpreters"]
 _HEAD = 8192
 
 
@@ -48,7 +33,7 @@ class SkillFile:
         self.size = len(content) if size is None else size
         self._has: dict[str, bool] = {}
 
-    @cached_property
+    @property
     def is_skill(self) -> bool:
         return self.name.lower() == "skill.md"
 
@@ -61,32 +46,27 @@ class SkillFile:
         if known:
             return known
         if self.content.startswith(b"#!"):
-            first = self.content[:200].partition(b"\n")[0]
-            return next((language for word, language in _INTERPRETERS if word in first), "program")
+            first = self.content[:200].partition(b"\n")[0].decode("latin-1")
+            return next((language for word, language in _INTERPRETERS.items() if word in first), "program")
         wide = self.content.startswith((b"\xff\xfe", b"\xfe\xff"))
         return "binary" if b"\0" in self.content[:_HEAD] and not wide else "other"
 
-    @cached_property
+    @property
     def is_script(self) -> bool:
-        return self.language in SCRIPTS
+        return self.language in _SCRIPTS
 
-    @cached_property
+    @property
     def is_prose(self) -> bool:
         """Whether somebody reads it before acting on it, or it acts only inside a container."""
         name = PurePosixPath(self.name).name.lower()
-        return (
-            self.language == "text" or name.startswith(("dockerfile", "containerfile")) or name.endswith(".dockerfile")
-        )
+        is_container = name.startswith(("dockerfile", "containerfile")) or name.endswith(".dockerfile")
+        return self.language == "text" or is_container
 
-    @cached_property
+    @property
     def kinds(self) -> frozenset[str]:
         """The words by which a rule says what it applies to."""
-        kinds = {self.language}
-        if self.is_skill:
-            kinds.add("skill")
-        if self.is_script:
-            kinds.add("script")
-        return frozenset(kinds)
+        more = {"skill": self.is_skill, "script": self.is_script}
+        return frozenset({self.language, *(word for word, holds in more.items() if holds)})
 
     @cached_property
     def text(self) -> str:
@@ -104,10 +84,13 @@ class SkillFile:
 
     def has(self, word: str) -> bool:
         """Whether the small-letter text contains the word; cached, because many rules ask for the same words."""
-        known = self._has.get(word)
-        if known is None:
-            known = self._has[word] = word in self.small
-        return known
+        if word not in self._has:
+            self._has[word] = word in self.small
+        return self._has[word]
+
+    def place(self, index: int) -> tuple[int, int]:
+        """Line and column, both counted from 1."""
+        return self.text.count("\n", 0, index) + 1, index - self.text.rfind("\n", 0, index)
 
 
 class UnreadFile(NamedTuple):
@@ -150,31 +133,25 @@ def _entries(folder: Path) -> Iterator[str | UnreadFile]:
             continue
         folders = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
         yield from (f"{inside}{entry.name}" for entry in entries if entry not in folders)
-        names = [entry.name for entry in reversed(folders) if entry.name not in _IGNORED]
+        names = [entry.name for entry in reversed(folders) if entry.name != ".git"]
         queue += [(f"{inside}{name}/", depth + 1) for name in names]
 
 
 def _read(folder: Path, name: str) -> SkillFile | UnreadFile | None:
+    """None for a link that stays inside: it leads to what is read anyway."""
     path = folder / name
     try:
         found = path.lstat()
         if stat.S_ISLNK(found.st_mode):
-            return _link(folder, name)
+            if path.resolve().is_relative_to(folder.resolve()):
+                return None
+            return UnreadFile("link-outside", name, f"it leads to {path.readlink()}")
         if not stat.S_ISREG(found.st_mode):
             return UnreadFile("unreadable", name, "it is no file, no folder and no link")
         with path.open("rb") as stream:
             content = stream.read(MAX_FILE_BYTES)
+    except RuntimeError as error:
+        return UnreadFile("unreadable", name, f"a link that leads in a circle: {error}")
     except (OSError, ValueError) as error:
         return UnreadFile("unreadable", name, getattr(error, "strerror", None) or str(error))
     return SkillFile(name, content, found.st_mode, found.st_size)
-
-
-def _link(folder: Path, name: str) -> UnreadFile | None:
-    """Report a link out of the folder; one that stays inside leads to what is read anyway."""
-    path = folder / name
-    try:
-        inside = path.resolve().is_relative_to(folder.resolve())
-        target = str(path.readlink())
-    except (OSError, RuntimeError) as error:
-        return UnreadFile("unreadable", name, f"a link that leads in a circle: {error}")
-    return None if inside else UnreadFile("link-outside", name, f"it leads to {target}")

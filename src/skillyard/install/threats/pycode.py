@@ -21,69 +21,51 @@ class PythonCall(NamedTuple):
     column: int
     mentions: frozenset[str]
     literals: tuple[str, ...]
+    arguments: tuple[str, ...]
 
 
-class PythonImport(NamedTuple):
-    name: str
-    line: int
-    column: int
+class PythonProgram:
+    """All imports (name, line, column), and the calls of the wanted names. ValueError if Python cannot parse it."""
 
-
-class PythonProgram(NamedTuple):
-    calls: tuple[PythonCall, ...]
-    imports: tuple[PythonImport, ...]
-
-
-def read_program(text: str, wanted: Container[str]) -> PythonProgram | None:
-    """All imports, and the calls of the wanted names. None if Python cannot parse it."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    return _PythonReader(tree).program(wanted)
-
-
-class _PythonReader:
-    def __init__(self, tree: ast.Module) -> None:
-        self._nodes = list(ast.walk(tree))
+    def __init__(self, text: str, wanted: Container[str]) -> None:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                nodes = list(ast.walk(ast.parse(text)))
+        except (SyntaxError, RecursionError, MemoryError) as error:
+            raise ValueError(error) from None
         self._aliases: dict[str, str] = {}
         self._assigned: dict[str, list[ast.AST]] = defaultdict(list)
-
-    def program(self, wanted: Container[str]) -> PythonProgram:
-        imports = tuple(found for node in self._nodes for found in self._imported(node))
-        for node in self._nodes:
+        self.imports = tuple(found for node in nodes for found in self._imported(node))
+        for node in nodes:
             self._assign(node)
-        calls = [node for node in self._nodes if isinstance(node, ast.Call) and self._dotted(node.func) in wanted]
-        return PythonProgram(tuple(map(self._call, calls)), imports)
+        calls = (node for node in nodes if isinstance(node, ast.Call) and self._dotted(node.func) in wanted)
+        self.calls = tuple(map(self._call, calls))
 
-    def _imported(self, node: ast.AST) -> Iterator[PythonImport]:
+    def _imported(self, node: ast.AST) -> Iterator[tuple[str, int, int]]:
         if isinstance(node, ast.Import):
             for name in node.names:
-                self._aliases[name.asname or name.name.partition(".")[0]] = (
-                    name.name if name.asname else name.name.partition(".")[0]
-                )
-                yield PythonImport(name.name, node.lineno, node.col_offset + 1)
+                package = name.name.partition(".")[0]
+                self._aliases[name.asname or package] = name.name if name.asname else package
+                yield name.name, node.lineno, node.col_offset + 1
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            for name in node.names:
-                self._aliases[name.asname or name.name] = f"{node.module}.{name.name}"
-            yield PythonImport(node.module, node.lineno, node.col_offset + 1)
+            self._aliases |= {name.asname or name.name: f"{node.module}.{name.name}" for name in node.names}
+            yield node.module, node.lineno, node.col_offset + 1
 
     def _assign(self, node: ast.AST) -> None:
         match node:
             case ast.Assign(targets=targets, value=value):
-                for target in targets:
-                    if isinstance(target, ast.Name):
-                        self._assigned[target.id].append(value)
-            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
-                self._assigned[name].append(value)
-            case ast.NamedExpr(target=ast.Name(id=name), value=value):
-                self._assigned[name].append(value)
-            case ast.withitem(context_expr=value, optional_vars=ast.Name(id=name)):
-                self._assigned[name].append(value)
+                names = [target.id for target in targets if isinstance(target, ast.Name)]
+            case (
+                ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
+                | ast.NamedExpr(target=ast.Name(id=name), value=value)
+                | ast.withitem(context_expr=value, optional_vars=ast.Name(id=name))
+            ):
+                names = [name]
             case _:
-                pass
+                return
+        for each in names:
+            self._assigned[each].append(value)
 
     def _call(self, node: ast.Call) -> PythonCall:
         mentions: set[str] = set()
@@ -97,15 +79,15 @@ class _PythonReader:
                 literals.append(value if isinstance(value, str) else value.decode("latin-1"))
             elif name := self._dotted(inner.func if isinstance(inner, ast.Call) else inner):
                 mentions.add(name)
-        return PythonCall(
-            self._dotted(node.func), node.lineno, node.col_offset + 1, frozenset(mentions), _with_joined(literals)
-        )
+        if len(literals) > 1:  # `["curl", url, "|", "sh"]` and `"~" "/.ssh"` only mean something together
+            literals.append(" ".join(reversed(literals[:100])))
+        own = tuple(arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str))
+        place = (node.lineno, node.col_offset + 1)
+        return PythonCall(self._dotted(node.func), *place, frozenset(mentions), tuple(literals), own)
 
     def _reach(self, roots: Iterable[ast.AST]) -> Iterator[ast.AST]:
         """The nodes below these, and below what the names in them were assigned from."""
-        queue = [(root, 0) for root in roots]
-        followed: set[str] = set()
-        count = 0
+        queue, followed, count = [(root, 0) for root in roots], set[str](), 0
         while queue and count < _MAX_NODES:
             node, depth = queue.pop()
             count += 1
@@ -126,8 +108,3 @@ class _PythonReader:
         elif parts:
             parts.append("")
         return ".".join(reversed(parts))
-
-
-def _with_joined(literals: list[str]) -> tuple[str, ...]:
-    """Add all literals joined: `["curl", url, "|", "sh"]` and `"~" "/.ssh"` only mean something together."""
-    return (*literals, " ".join(reversed(literals[:100]))) if len(literals) > 1 else tuple(literals)

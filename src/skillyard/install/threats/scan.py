@@ -5,19 +5,18 @@ when it runs, text inside pictures and archives, and who is behind it. SAFE mean
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from itertools import accumulate, islice
 from pathlib import Path
 
-from skillyard.catalog.manifest import Reading, parse_skill
+from skillyard.catalog.findings import one_line
 from skillyard.core.secrets import mask_keys
-from skillyard.install.threats.checks import find_asked, find_binary, find_squats
+from skillyard.install.threats.checks import find_asked, find_binary, find_squats, popular
 from skillyard.install.threats.context import MatchContext
 from skillyard.install.threats.files import SkillFile, UnreadFile, read_files
-from skillyard.install.threats.pycode import PythonCall, read_program
-from skillyard.install.threats.rule import ThreatRule, all_rules
-from skillyard.install.threats.verdict import ScanVerdict, ThreatHit
+from skillyard.install.threats.pycode import PythonCall, PythonProgram
+from skillyard.install.threats.rule import ScanVerdict, ThreatHit, ThreatLevel, ThreatRule, all_rules
 
 #: One rule in one file makes its point with so many, and a skill with so many in all.
 MAX_HITS_OF_RULE = 5
@@ -37,8 +36,15 @@ def scan_files(folder: Path, found: Iterator[SkillFile | UnreadFile]) -> ScanVer
     skill = _Skill(folder, files)
     hits = [_hit(item.rule, item.name, item.reason) for item in everything if isinstance(item, UnreadFile)]
     for file in files:
-        for find in _FINDERS:
-            hits += find(file, skill)
+        checked = list(find_binary(file, skill.names))
+        if file.is_skill:
+            checked += find_asked(file, folder)
+        if file.language != "binary":
+            checked += islice(find_squats(file), MAX_HITS_OF_RULE)
+            hits += _find_patterns(file, skill)
+        if file.language == "python":
+            hits += _find_python(file, skill)
+        hits += [_hit(rule, file.name, said, line, column) for rule, said, line, column in checked]
     return ScanVerdict(tuple(sorted(dict.fromkeys(hits), key=_order)[:MAX_HITS]))
 
 
@@ -50,17 +56,31 @@ class _Skill:
     """What rules ask about the skill as a whole."""
 
     def __init__(self, folder: Path, files: list[SkillFile]) -> None:
-        self.folder = folder
         self.names = frozenset(file.name for file in files)
         self._text = next((file.text for file in files if file.is_skill), "")
         self._said: dict[str, bool] = {}
+        name = _NAME.search(self._text[:2000])
+        self._name = frozenset(re.split(r"[^a-z0-9]+", name[1].lower() if name else folder.name.lower()))
 
     def says(self, rule: ThreatRule) -> bool:
-        if not rule.unless_said:
-            return False
-        if rule.unless_said not in self._said:
-            self._said[rule.unless_said] = bool(compiled(rule.unless_said).search(self._text))
-        return self._said[rule.unless_said]
+        said = rule.unless_said
+        if said and said not in self._said:
+            self._said[said] = bool(compiled(said).search(self._text))
+        return bool(said) and self._said[said]
+
+    def trusts(self, source: str) -> int:
+        """By how many steps a program from `host/first-folder` is milder: 2 if known, 1 if the skill's own."""
+        source = source.lower()
+        host, _, owner = source.partition("/")
+        labels = host.split(".")
+        brand, places = labels[-2:][0], {source, *(".".join(labels[at:]) for at in range(len(labels) - 1))}
+        if host in _CODE_HOSTS:
+            brand, places = owner, {f"github.com/{owner}"}
+        return 2 if places & popular("hosts") else int(len(brand) > 3 and brand in self._name)
+
+
+_NAME = re.compile(r"^name:[ \t]*[\"']?([^\n\"']+)", re.MULTILINE)
+_CODE_HOSTS = frozenset({"github.com", "raw.githubusercontent.com"})
 
 
 @cache
@@ -73,37 +93,11 @@ def _hit(rule: str, file: str, said: str, line: int = 1, column: int = 1) -> Thr
     return ThreatHit(rule, all_rules()[rule].severity, clean(file), line, column, clean(said))
 
 
-def _find_binaries(file: SkillFile, skill: _Skill) -> Iterator[ThreatHit]:
-    for rule, said in find_binary(file, skill.names):
-        yield _hit(rule, file.name, said)
-
-
-def _find_asked(file: SkillFile, skill: _Skill) -> Iterator[ThreatHit]:
-    if not file.is_skill:
-        return
-    reading: Reading = parse_skill(file.content, skill.folder / file.name)
-    for name, field, value in find_asked(reading):
-        line, column = reading.positions.get(field, (1, 1))
-        yield _hit(name, file.name, f"{field}: {value}"[:200], line, column)
-
-
-def _find_squats(file: SkillFile, _: _Skill) -> Iterator[ThreatHit]:
-    if file.language == "binary":
-        return
-    for wanted, near in islice(find_squats(file), MAX_HITS_OF_RULE):
-        line, column = place(file.text, wanted.at)
-        yield _hit("package-squat", file.name, f"{wanted.name} is nearly {near}", line, column)
-
-
 def _find_patterns(file: SkillFile, skill: _Skill) -> Iterator[ThreatHit]:
-    if file.language == "binary":
-        return
     context = MatchContext(file)
     for rule in _rules_for(file.kinds):
-        if rule.needs and not any(map(file.has, rule.needs)):
-            continue
-        if not skill.says(rule):
-            yield from sorted(_matches(rule, file, context), key=_order)[:MAX_HITS_OF_RULE]
+        if (not rule.needs or any(map(file.has, rule.needs))) and not skill.says(rule):
+            yield from sorted(_matches(rule, file, skill, context), key=_order)[:MAX_HITS_OF_RULE]
 
 
 @cache
@@ -111,22 +105,25 @@ def _rules_for(kinds: frozenset[str]) -> tuple[ThreatRule, ...]:
     return tuple(rule for rule in all_rules().values() if rule.patterns and not kinds.isdisjoint(rule.applies))
 
 
-def _matches(rule: ThreatRule, file: SkillFile, context: MatchContext) -> Iterator[ThreatHit]:
+def _matches(rule: ThreatRule, file: SkillFile, skill: _Skill, context: MatchContext) -> Iterator[ThreatHit]:
     """At most one hit for each line. After a thousand quoted matches the next counts in full: it may hide there."""
     base = rule.prose if file.is_prose else rule.severity
     last = 0
     for count, found in enumerate(_found(rule, file)):
-        line, column = place(file.text, found.start())
+        line, column = file.place(found.start())
         if line == last:
             continue
-        last = line
+        last, level = line, base
+        if count < MAX_MATCHES:
+            phrase = rule.category == "injection"
+            steps = context.milder(found.start(), found.end(), phrase=phrase) if rule.quotable else 0
+            level = base.lowered(steps) if steps < 3 else min(base.lowered(2), ThreatLevel.LOW)
+            if rule.softer and (usual := compiled(rule.softer).fullmatch(found[0])):
+                source = usual.groupdict().get("source")
+                level = level.lowered(2 if source is None else skill.trusts(source))
+        yield ThreatHit(rule.id, level, clean(file.name), line, column, line_at(file, found.start()))
         if count >= MAX_MATCHES:
-            yield ThreatHit(rule.id, base, clean(file.name), line, column, line_at(file, found.start()))
             return
-        steps = context.milder(found.start(), found.end()) if rule.quotable else 0
-        if rule.softer and compiled(rule.softer).fullmatch(found[0]):
-            steps += 2
-        yield ThreatHit(rule.id, base.lowered(steps), clean(file.name), line, column, line_at(file, found.start()))
 
 
 def _found(rule: ThreatRule, file: SkillFile) -> Iterator[re.Match[str]]:
@@ -147,59 +144,42 @@ def _found(rule: ThreatRule, file: SkillFile) -> Iterator[re.Match[str]]:
         yield from rule.regex.finditer(text, start, end)
 
 
+@cache
+def _python_rules() -> tuple[tuple[ThreatRule, ...], frozenset[str]]:
+    """The rules for Python's syntax tree, and everything that they want to know the calls of."""
+    rules = tuple(rule for rule in all_rules().values() if rule.calls or rule.imports)
+    return rules, frozenset().union(*(rule.calls for rule in rules))
+
+
 def _find_python(file: SkillFile, skill: _Skill) -> Iterator[ThreatHit]:
-    if file.language != "python":
-        return
-    program = read_program(file.text, _called())
-    if program is None:
+    rules, called = _python_rules()
+    try:
+        program = PythonProgram(file.text, called)
+    except ValueError:
         yield _hit("python-unread", file.name, "Python cannot read it")
         return
     # Where each line starts, as Python's parser counts them.
     starts = list(accumulate((len(line) + 1 for line in file.text.split("\n")), initial=0))
-    for rule in _python_rules():
+    for rule in rules:
         if skill.says(rule):
             continue
-        spots = {(found.line, found.column) for found in program.imports if found.name.split(".")[0] in rule.imports}
+        spots = {(line, column) for name, line, column in program.imports if name.split(".")[0] in rule.imports}
         spots |= {(call.line, call.column) for call in program.calls if _is_meant(call, rule)}
         for line, column in sorted(spots)[:MAX_HITS_OF_RULE]:
             yield ThreatHit(rule.id, rule.severity, clean(file.name), line, column, line_at(file, starts[line - 1]))
 
 
-@cache
-def _python_rules() -> tuple[ThreatRule, ...]:
-    return tuple(rule for rule in all_rules().values() if rule.calls or rule.imports)
-
-
-@cache
-def _called() -> frozenset[str]:
-    return frozenset().union(*(rule.calls for rule in _python_rules()))
-
-
 def _is_meant(call: PythonCall, rule: ThreatRule) -> bool:
     if call.name not in rule.calls:
         return False
-    if not rule.mentions and not rule.literal:
-        return True
-    if not rule.mentions.isdisjoint(call.mentions):
+    if rule.argument:
+        return any(map(compiled(rule.argument).fullmatch, call.arguments))
+    if not rule.mentions.isdisjoint(call.mentions) or not (rule.mentions or rule.literal):
         return True
     return bool(rule.literal) and any(compiled(rule.literal).search(text[:10_000]) for text in call.literals)
 
 
-_FINDERS: tuple[Callable[[SkillFile, _Skill], Iterator[ThreatHit]], ...] = (
-    _find_binaries,
-    _find_asked,
-    _find_patterns,
-    _find_python,
-    _find_squats,
-)
-
-
 _WIDTH = 160
-
-
-def place(text: str, index: int) -> tuple[int, int]:
-    """Line and column, both counted from 1."""
-    return text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index)
 
 
 def line_at(file: SkillFile, index: int) -> str:
@@ -215,8 +195,5 @@ def line_at(file: SkillFile, index: int) -> str:
 
 
 def clean(text: str) -> str:
-    masked = mask_keys(text.strip())
-    if masked.isprintable():
-        return masked
-    letters = (" " if letter in "\t\n\r" else letter for letter in masked)
-    return "".join(letter if letter.isprintable() else f"\\u{ord(letter):04x}" for letter in letters)
+    """Without keys, and on one line that is safe to print."""
+    return one_line(re.sub(r"[\t\n\r]", " ", mask_keys(text.strip())))
