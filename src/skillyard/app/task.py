@@ -100,7 +100,7 @@ class Kernel:
 
         clock = Clock()
         answer = self._project.idempotency(Key(f"{self._project.root}\0{agent}", key, prompt), execute)
-        if not answer.shared or not answer.result.ok:
+        if not answer.shared or answer.result.state is not State.SUCCESS:
             return answer.result
         summary = CACHE_HIT.render(self._lang, seconds=self._project.settings.key_seconds)
         data: dict[str, Json] = {"cached": True, "original_result": answer.result.data}

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -229,13 +229,49 @@ def _is_envelope(text: str) -> bool:
 
 
 def _join(calls: tuple[ScriptCall, ...], results: list[Result], lang: Lang, meta: Mapping[str, Json]) -> Result:
-    """Return one result for several scripts: partial if some failed, an error if all did."""
-    ended = [(Path(call.script).name, result.ok) for call, result in zip(calls, results, strict=True)]
-    done, failed = ([name for name, ok in ended if ok is wanted] for wanted in (True, False))
-    data: dict[str, Json] = {"succeeded": done, "failed": failed}
-    if not done:
-        first = results[0]
-        hint = {"hint": first.meta["hint"]} if "hint" in first.meta else {}
-        return Result(AGENT, State.ERROR, first.summary, {**first.data, **data}, {**meta, **hint})
-    says, state = (PARTLY, State.PARTIAL) if failed else (RAN_ALL, State.SUCCESS)
-    return Result(AGENT, state, says.render(lang, done=len(done), total=len(ended)), data, meta)
+    """Return one result for several scripts: their states decide as the table in docs/spec/worker.md says.
+
+    Of several that wait for a decision the last one speaks for all: the interrupt's file is its.
+    """
+    ended = [(Path(call.script).name, result) for call, result in zip(calls, results, strict=True)]
+    own = [_own_result(call, result) for call, result in zip(calls, results, strict=True)]
+    names = {
+        "succeeded": [name for name, result in ended if result.state is State.SUCCESS],
+        "failed": [name for name, result in ended if not result.ok and result.state not in _WAITING],
+        "partial": [name for name, result in ended if result.state is State.PARTIAL],
+        "waiting": [name for name, result in ended if result.state in _WAITING],
+    }
+    data: dict[str, Json] = {key: [*each] for key, each in names.items() if each or key in {"succeeded", "failed"}}
+    data["results"] = [*own]
+    if spokesman := _spokesman(results):
+        hint = {"hint": spokesman.meta["hint"]} if "hint" in spokesman.meta else {}
+        return spokesman._replace(data={**spokesman.data, **data}, meta={**meta, **hint})
+    done = len(names["succeeded"])
+    says, state = (RAN_ALL, State.SUCCESS) if done == len(ended) else (PARTLY, State.PARTIAL)
+    return Result(AGENT, state, says.render(lang, done=done, total=len(ended)), data, meta)
+
+
+_WAITING = (State.INTERRUPTED, State.PENDING)
+
+
+def _spokesman(results: Sequence[Result]) -> Result | None:
+    """Return the result whose state and data are those of the whole; None if some or all succeeded and none waits."""
+    for state in _WAITING:
+        if waiting := [result for result in results if result.state is state]:
+            return waiting[-1]
+    if any(result.ok for result in results):
+        return None
+    return next((result for result in results if result.state is State.ERROR), results[0])
+
+
+def _own_result(call: ScriptCall, result: Result) -> dict[str, Json]:
+    """Return what `data.results` says of one script."""
+    data = dict(result.data)
+    told: dict[str, Json] = {
+        "script": call.script,
+        "state": str(result.state),
+        "run": result.meta.get("run"),
+        "reason": result.summary if result.state is not State.SUCCESS else None,
+        "analysis_prompt": data.pop("analysis_prompt", None),
+    }
+    return {**{key: value for key, value in told.items() if value is not None}, "data": data}
