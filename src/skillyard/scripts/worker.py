@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from skillyard.catalog.fingerprint import hash_folder
 from skillyard.core.cancel_token import CancelToken
+from skillyard.core.child_process import IN_TASK
 from skillyard.core.envelope import read_envelope
 from skillyard.core.errors import (
     InvalidArgs,
@@ -67,6 +68,8 @@ class Worker(NamedTuple):
     stop: CancelToken | None = None
     #: The job that the runs belong to, as `Job.about` tells it.
     job: Mapping[str, Json] = NOTHING
+    #: What the Task said about itself, kept with the runs.
+    task: Mapping[str, Json] = NOTHING
 
     def run(self, prompt: str, on_progress: OnProgress = None) -> Result:
         """Run every script of the prompt. Expected failures come back as results; bugs still raise."""
@@ -127,7 +130,12 @@ class Worker(NamedTuple):
             state=RUNNING,
             started=clock.moment.timestamp(),
             job=str(self.job.get("label", "")),
-            request={"script": call.script, "args": list(call.args), **({"job": self.job} if self.job else {})},
+            request={
+                "script": call.script,
+                "args": list(call.args),
+                **({"job": self.job} if self.job else {}),
+                **self.task,
+            },
         )
         try:
             ours = self._demand(call, copy)
@@ -151,7 +159,7 @@ class Worker(NamedTuple):
                 record.settle(result)
         except SkillError as error:
             return error_result(error, AGENT, self.lang, clock.meta(AGENT, {"run": run_id}))
-        return self._decided(result, interrupt, on_progress) if interrupt else result
+        return self._decided(call, result, interrupt, on_progress) if interrupt else result
 
     def _launch(self, call: ScriptCall, copy: FolderCopy, *, ours: bool) -> Launch:
         """Let the project's scripts read the project and write mybox/; ours may also install skills."""
@@ -160,7 +168,7 @@ class Worker(NamedTuple):
         if ours:
             # -I: nothing that lies beside a script of ours can be imported in place of what it means.
             argv: tuple[str, ...] = (sys.executable, "-I", script)
-            env |= {"SKILLYARD_HOME": str(self.own_home), "SKILLYARD_LANG": str(self.lang)}
+            env |= {"SKILLYARD_HOME": str(self.own_home), "SKILLYARD_LANG": str(self.lang), IN_TASK: "1"}
             home.mkdir(parents=True, exist_ok=True)
             fixed = [path for name in _FIXED if (path := root / name).exists() and not path.is_symlink()]
             # A skill is swapped in by renames between .skillyard/, .claude/skills/ and the root: that needs one mount.
@@ -176,21 +184,23 @@ class Worker(NamedTuple):
         argv = (*argv, *call.args)
         return Launch(argv=argv, cwd=self.root, env=env, limit_seconds=self.limit_seconds, policy=policy)
 
-    def _decided(self, result: Result, interrupt: Interrupt, on_progress: OnProgress) -> Result:
-        """Run the interrupt's own command, a script of bin/, with the decisions as one argument.
+    def _decided(self, asked: ScriptCall, result: Result, interrupt: Interrupt, on_progress: OnProgress) -> Result:
+        """Run the interrupt's own command, which must call the same script, with the decisions as one argument.
 
         Without a decider, or if it leaves one skill out, return the interrupted state to the caller.
         """
         if self.decide is None or not interrupt.resume_command.startswith("python"):
             return result
+        (resume,) = parse_script_calls(interrupt.resume_command)
+        if resume.script != asked.script:  # any run can write the interrupt's file
+            return result
         decisions = check_decisions(interrupt, dict(self.decide(interrupt)))
         if set(decisions) != set(interrupt.skills):
             return result
         words: dict[str, Json] = {name: str(decision) for name, decision in decisions.items()}
-        (call,) = parse_script_calls(interrupt.resume_command)
+        args = (word for word in resume.args if word not in {"--decisions", "{decisions}"})
+        call = resume._replace(args=(*args, "--decisions", json.dumps(words, ensure_ascii=False)))
         self._check(call)
-        args = (word for word in call.args if word not in {"--decisions", "{decisions}"})
-        call = call._replace(args=(*args, "--decisions", json.dumps(words, ensure_ascii=False)))
         resumed = self._run(call, self._copy(), on_progress)
         if not resumed.ok:
             return resumed
