@@ -76,7 +76,13 @@ class ClientRequest:
     """One request, for its handler: what it asks, and the ways to talk to the client meanwhile."""
 
     def __init__(
-        self, connection: "Connection", request_id: RequestId, method: str, params: Fields, version: str, client: Fields
+        self,
+        connection: "ClientConnection",
+        request_id: RequestId,
+        method: str,
+        params: Fields,
+        version: str,
+        client: Fields,
     ) -> None:
         self._connection = connection
         self.id, self.method, self.params = request_id, method, params
@@ -176,7 +182,7 @@ class Serving(Protocol):
         """Call `answer` in another thread."""
 
 
-class Connection:
+class ClientConnection:
     """One client. `receive` takes its messages one after the other; `send` may be called by any thread."""
 
     def __init__(self, serving: Serving, send: Callable[[Fields], bool]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from skillyard.app.project import Project
 from skillyard.core.skill import Skill
 from skillyard.faces.mcp.listing import ACTIVE, Options, Shown, Surface, instructions_of, page_of, read_surface
-from skillyard.faces.mcp.protocol import INVALID_PARAMS, ClientRequest, Connection, Fields, Method, ProtocolError
+from skillyard.faces.mcp.protocol import INVALID_PARAMS, ClientRequest, ClientConnection, Fields, Method, ProtocolError
 from skillyard.faces.mcp.transport import Stdio
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Service:
 
     def __init__(self, project: Project, options: Options) -> None:
         self.project, self.options = project, options
-        self.connections: list[Connection] = []
+        self.connections: list[ClientConnection] = []
         self._threads = Threads()
         self._lock = threading.Lock()
         self._is_over = threading.Event()
@@ -217,7 +217,7 @@ def serve(project: Project, options: Options) -> None:
     ended: SimpleQueue[None] = SimpleQueue()  # a signal handler may put into it, whatever the thread holds
     service = Service(project, options)
     stdio = Stdio(on_end=lambda: ended.put(None))
-    connection = Connection(service, stdio.send)
+    connection = ClientConnection(service, stdio.send)
     service.connections.append(connection)
     for which in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(which, lambda *_: ended.put(None))
