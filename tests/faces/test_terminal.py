@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,13 +15,21 @@ import pytest
 
 from skillyard.app.paths import ProjectPaths
 from skillyard.core.envelope import parse
+from skillyard.core.values import NOTHING
 from tests.conftest import WriteSkill
 
 
 class Terminal:
     """A command on a terminal of its own; its stdout is a pipe, as for somebody who keeps the result."""
 
-    def __init__(self, places: ProjectPaths, *command: str, stdout_too: bool = False, columns: int = 100) -> None:
+    def __init__(
+        self,
+        places: ProjectPaths,
+        *command: str,
+        stdout_too: bool = False,
+        columns: int = 100,
+        extra_env: Mapping[str, str] = NOTHING,
+    ) -> None:
         self._ours, theirs = pty.openpty()
         env = {
             "PATH": os.environ["PATH"],
@@ -29,6 +38,7 @@ class Terminal:
             "LANG": "C.UTF-8",
             "TERM": "xterm",
             "COLUMNS": str(columns),
+            **extra_env,
         }
         self._child = subprocess.Popen(
             [sys.executable, "-m", "skillyard", *command],
