@@ -27,6 +27,7 @@ from skillyard.faces.mcp.tools import own_tools
 from skillyard.install.threats.rule import HELD, ThreatLevel, ThreatRule, all_rules
 from skillyard.trust import hidden_files as hidden
 from tools.envelope_schema import envelope_schema
+from tools.spec_rules import conformance
 
 DOCS = Path(__file__).parent.parent / "docs"
 PACKAGE = Path(__file__).parent.parent / "src" / "skillyard"
@@ -337,6 +338,7 @@ GENERATED: list[tuple[str, Callable[[], str]]] = [
     ("reference/workflow-yaml.md", workflow_yaml),
     ("reference/mcp.md", mcp_tools),
     ("reference/python.md", python),
+    ("reference/conformance.md", conformance),
 ]
 
 

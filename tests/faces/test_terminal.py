@@ -15,7 +15,6 @@ import pytest
 
 from skillyard.app.paths import ProjectPaths
 from skillyard.core.envelope import parse
-from skillyard.core.values import NOTHING
 from tests.conftest import WriteSkill
 
 
@@ -28,7 +27,7 @@ class Terminal:
         *command: str,
         stdout_too: bool = False,
         columns: int = 100,
-        extra_env: Mapping[str, str] = NOTHING,
+        extra_env: Mapping[str, str] | None = None,
     ) -> None:
         self._ours, theirs = pty.openpty()
         env = {
@@ -38,7 +37,7 @@ class Terminal:
             "LANG": "C.UTF-8",
             "TERM": "xterm",
             "COLUMNS": str(columns),
-            **extra_env,
+            **(extra_env or {}),
         }
         self._child = subprocess.Popen(
             [sys.executable, "-m", "skillyard", *command],
