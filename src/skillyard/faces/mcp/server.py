@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from skillyard.app.project import Project
 from skillyard.core.skill import Skill
 from skillyard.faces.mcp.listing import ACTIVE, Options, Shown, Surface, instructions_of, page_of, read_surface
-from skillyard.faces.mcp.protocol import INVALID_PARAMS, ClientRequest, ClientConnection, Fields, Method, ProtocolError
+from skillyard.faces.mcp.protocol import INVALID_PARAMS, ClientConnection, ClientRequest, Fields, Method, ProtocolError
 from skillyard.faces.mcp.transport import Stdio
 
 if TYPE_CHECKING:
