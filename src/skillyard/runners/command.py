@@ -3,6 +3,7 @@
 The template is split first and filled second, so a param can never add an argument or reach a shell.
 """
 
+import json
 import os
 import re
 import shlex
@@ -39,7 +40,7 @@ _OWN_FOLDER = ("skill", "baseDir", "CLAUDE_SKILL_DIR")
 def plan(call: Call) -> Launch:
     words = tuple(_in_skill(word, call) for word in split(call.skill.command))
     given = {name: value for name, value in call.params.items() if value is not None}
-    values = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
+    values = {name: _as_word(value) for name, value in given.items()}
     values |= {"output": call.output, **dict.fromkeys(_OWN_FOLDER, str(call.run_folder))}
     # A value of these was checked to be a number, so `-5` is a value and no option.
     numbers = {ParamType.INT, ParamType.NUMBER}
@@ -49,6 +50,14 @@ def plan(call: Call) -> Launch:
     has_module = "-m" in rest[:-1] and runs_python(program)
     own = find_module(rest[rest.index("-m") + 1], call.files) if has_module else None
     return Imports(roots=(own[0],)).applied(launch, call.run_folder) if own else launch
+
+
+def _as_word(value: Json) -> str:
+    if isinstance(value, str):
+        return value
+    return (
+        json.dumps(value, ensure_ascii=False, default=dict) if isinstance(value, bool | list | Mapping) else str(value)
+    )
 
 
 def launch_in_project(call: Call, argv: tuple[str, ...]) -> Launch:
