@@ -77,6 +77,8 @@ _MOST_QUESTIONS = 20
 @takes("--model", "the agent's model", metavar="M")
 def answer(options: Options) -> NoReturn:
     with open_project(ends_with_process=True) as project:
+        if not options.dry_run and not options.to:
+            project.expect_run(sandboxed=not options.no_sandbox)
         target, source = _target(project, options)
         words = options.args if target.script else take_ours(project, target, options, options.args)
         if options.model and not options.to:
