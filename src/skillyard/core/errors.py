@@ -129,8 +129,8 @@ def retryable_codes() -> frozenset[str]:
 class SkillNotFound(SkillError, recoverable=True):
     summary_template = Message("skill not installed: {name}")
     hint_template = Message(
-        "{near}install it first: `skillyard add SOURCE` takes a folder, an archive, a git address or owner/repo@{name}; "
-        "`skillyard search {name}` looks for it here, `skillyard list` shows what is installed"
+        "{near}install it first: `skillyard add SOURCE` takes a folder, an archive, a git address or "
+        "owner/repo@{name}; `skillyard search {name}` looks for it here, `skillyard list` shows what is installed"
     )
 
     def __init__(self, name: str, nearest: tuple[str, ...] = ()) -> None:
