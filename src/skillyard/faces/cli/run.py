@@ -277,8 +277,9 @@ def _piped(*, wait: bool) -> bytes:
 @takes("description", "what it is about, in a few words")
 @takes("prompt", "执行 @name [args], or run @name [args]")
 @takes("--key", "idempotency key: the same within 5 seconds runs once", metavar="KEY")
-@takes("--model", "told in the result", metavar="MODEL")
+@takes("--model", "kept with the run and told in the result", metavar="MODEL")
 @takes("--timeout", "seconds that the run may take", type=float, metavar="S")
+@takes("--non-interactive", "nobody can answer: a missing param is an error, and nothing is asked")
 def answer_task(options: Options) -> NoReturn:
     """Dispatch a Task to an agent, as a Kernel does, and print one result.
 
@@ -290,7 +291,8 @@ def answer_task(options: Options) -> NoReturn:
     from skillyard.app.task import Kernel
 
     with open_project(ends_with_process=True) as project, ProgramLines() as lines:
-        decider = project.ask_person(ask, options.lang) if on_terminal() else None
+        asks = on_terminal() and not options.non_interactive
+        decider = project.ask_person(ask, options.lang) if asks else None
         result = Kernel(project, options.lang, decider).task(
             options.agent,
             options.description,
@@ -298,6 +300,7 @@ def answer_task(options: Options) -> NoReturn:
             idempotency_key=options.key,
             model=options.model,
             timeout_seconds=options.timeout,
+            interactive=not options.non_interactive,
             on_progress=lines,
         )
         finish_run(result, options.style, project.write_file)
