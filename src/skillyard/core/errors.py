@@ -429,7 +429,7 @@ class InterruptRefused(ScriptFailed, retryable=False):
     summary_template = Message("the interrupt is refused: {reason}")
     hint_template = Message(
         "the script must write mybox/temp/langgraph_interrupt.json in this run, with interrupted_skills and a "
-        "resume_command of the form `python bin/…` or `skillyard review resume …`"
+        "resume_command that starts with `python bin/` or `skillyard review resume`"
     )
 
 

@@ -22,6 +22,7 @@ from skillyard.runners.kind import (
     own_words,
     quoted,
     reported_error,
+    reporting,
     summary_of,
     without_claims,
 )
@@ -117,7 +118,7 @@ def _with_metadata(data: Mapping[str, Json], metadata: Json) -> dict[str, Json]:
     own = data["metadata"]
     if isinstance(own, Mapping) and isinstance(metadata, Mapping):
         return {**data, "metadata": {**metadata, **own}}
-    return own_words({**data, "response_metadata": metadata}, frozenset({"response_metadata"}))
+    return reporting(data, {"response_metadata": metadata})
 
 
 def _failure(call: Call, response: JsonResponse) -> SkillError:

@@ -11,7 +11,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -142,6 +142,7 @@ INTERNAL = "INTERNAL_ERROR"
 _OURS_IN_ERRORS = ERROR_FIELDS | {"exit_code", "stderr", "usage"}
 #: The line of a traceback that names the exception, and lines that never say why.
 _EXCEPTION = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception|Exit|Interrupt|Warning|Expired|Timeout)\b(?!\()(?::|$)")
+_AT_MARGIN, _AT_MARGIN_OF_GROUP = re.compile(r"(\S.*)"), re.compile(r"\s*\| (\S.*)")
 _NO_MEMORY = re.compile(r"MemoryError|bad_alloc|[Oo]ut of memory|[Cc]annot allocate memory|ENOMEM")
 _NO_REASON = re.compile(r"at [\w<]|Node\.js v|[\^~\-=*}{)(\]\[;,.\s]+$")
 #: Of our own error types, those that a program may state about itself.
@@ -270,11 +271,25 @@ def usage_of(ended: Exit) -> str:
 
 def quoted(stderr: bytes) -> str:
     """Return the last line that says something; of a traceback, the line with the exception."""
-    lines = [" ".join(line.split()) for line in stderr.decode("utf-8", "replace").splitlines() if line.strip()]
+    raw = [line for line in stderr.decode("utf-8", "replace").splitlines() if line.strip()]
+    lines = [exception] if (exception := _exception_in(raw)) else [" ".join(line.split()) for line in raw]
     if any(line.startswith(("Traceback (most", "at ")) for line in lines):
         lines = [line for line in lines if _EXCEPTION.match(line)] or lines
     told = next((line for line in reversed(lines) if not _NO_REASON.match(line)), "")
     return told if len(told) <= QUOTED_CHARACTERS else told[: QUOTED_CHARACTERS - 1] + "…"
+
+
+def _exception_in(lines: Sequence[str]) -> str:
+    """Return the line of the exception in the last Python traceback, whatever the exception is called."""
+    found, end = "", None
+    for line in lines:
+        if line.startswith("Traceback (most recent call last)"):
+            end = _AT_MARGIN
+        elif line.lstrip().startswith("+ Exception Group Traceback"):
+            end = _AT_MARGIN_OF_GROUP
+        elif end and (match := end.match(line)):
+            found, end = match[1], None
+    return " ".join(found.split())
 
 
 def snapshot(call: Call) -> Snapshot:
@@ -358,7 +373,7 @@ def _adopted(envelope: Result, ran: RanProgram) -> Outcome:
             named = [name for name in optional if isinstance(name, str)] if isinstance(optional, list) else []
             data = own_words({**data, "optional": named}, frozenset({"prompts"}))
     if kept_apart:
-        data = own_words({**data, **kept_apart}, frozenset(kept_apart))
+        data = reporting(data, kept_apart)
     return Outcome(data, summary=summary, state=envelope.state, hint=hint)
 
 
@@ -379,8 +394,7 @@ def without_claims(outcome: Outcome, root: Path, seconds: float) -> Outcome:
     shown |= {path for path in claimed if path in summary}
     if all(_was_written(root / path.rstrip(".:：!！"), since) for path in shown):
         return outcome
-    data = own_words({**outcome.data, "summary": summary}, frozenset({"summary"}))
-    return outcome._replace(data=data, summary=None)
+    return outcome._replace(data=reporting(outcome.data, {"summary": summary}), summary=None)
 
 
 def _was_written(path: Path, since: float) -> bool:
@@ -426,7 +440,13 @@ def own_words(fields: Mapping[str, Json], more: frozenset[str] = frozenset()) ->
         return dict(fields)
     before = facts.pop(REPORTED, {})
     kept = {key: value for key, value in fields.items() if key not in facts and key != REPORTED}
-    return {**kept, REPORTED: {**(before if isinstance(before, Mapping) else {REPORTED: before}), **facts}}
+    return reporting({**kept, REPORTED: before}, facts)
+
+
+def reporting(data: Mapping[str, Json], claims: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the data with what a program claims added below `reported`."""
+    before = data.get(REPORTED, {})
+    return {**data, REPORTED: {**(before if isinstance(before, Mapping) else {REPORTED: before}), **claims}}
 
 
 def names_our_command(text: str) -> bool:

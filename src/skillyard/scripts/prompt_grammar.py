@@ -153,9 +153,10 @@ class ScriptCall(NamedTuple):
 
     def redirected(self, ended: "Exit") -> "Exit":
         """Return the exit with what of its output the call lets through."""
-        stdout = b"" if self.drop_stdout else ended.stdout
+        stdout, count = (b"", 0) if self.drop_stdout else (ended.stdout, ended.stdout_bytes)
         joined, stderr = (ended.stderr, b"") if self.join_stderr else (b"", ended.stderr)
-        return ended._replace(stdout=stdout + joined, stderr=b"" if self.drop_stderr else stderr)
+        shown = b"" if self.drop_stderr else stderr
+        return ended._replace(stdout=stdout + joined, stdout_bytes=count + len(joined), stderr=shown)
 
 
 def parse_script_calls(prompt: str) -> tuple[ScriptCall, ...]:

@@ -23,7 +23,7 @@ from skillyard.core.errors import (
 )
 from skillyard.core.messages import PARTLY, PAUSED, RAN_ALL, Lang, Message
 from skillyard.core.result import Clock, Outcome, Result, as_size, error_result, meaningful
-from skillyard.core.states import State
+from skillyard.core.states import MARKS, State
 from skillyard.core.values import NOTHING, Json
 from skillyard.runners.interpreters import find_program, reach_of
 from skillyard.runners.kind import (
@@ -52,6 +52,8 @@ from skillyard.trust.own_files import is_ours
 
 AGENT = "worker_agent"
 LIMIT_SECONDS = 300.0
+#: Exit codes of a script that asks for a decision; with any other it failed before.
+_ASKING = frozenset({0, MARKS[State.INTERRUPTED].exit_code})
 _ANALYSIS = "【LLM 二次分析任务】"
 #: What even our own scripts leave as it is.
 _FIXED = (".git", "agents", "bin")
@@ -152,7 +154,7 @@ class Worker(NamedTuple):
                     ended = sandbox(launch)
                     if not ended.timed_out:
                         text = ended.stdout.decode("utf-8", "replace")
-                        interrupt = read_interrupt(self.root, before, text, ours=ours, ok=ended.code == 0)
+                        interrupt = read_interrupt(self.root, before, text, ours=ours, ok=ended.code in _ASKING)
                     if interrupt:
                         skills, command = list(interrupt.skills), interrupt.resume_command
                         data: dict[str, Json] = {"interrupted_skills": skills, "resume_command": command}
