@@ -350,6 +350,10 @@ class Project:
                 self._sandbox = skillyard.sandbox.launch.make_sandbox(assumed=assumed)
             return self._sandbox
 
+    def expect_run(self, *, sandboxed: bool = True) -> None:
+        """Let the sandbox get ready beside us for a run that is about to come."""
+        getattr(self.sandbox, "expect", lambda **_: None)(sandboxed=sandboxed)
+
     def accept_weak_sandbox(self) -> None:
         """Run without namespaces even as root. Only for what a person said on the command line."""
         getattr(self.sandbox, "accept_weak", lambda: None)()
