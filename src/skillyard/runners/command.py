@@ -19,7 +19,17 @@ from skillyard.core.skill import NAME, OWN_SLOTS, SLOT, ParamType, Skill
 from skillyard.core.values import Json
 from skillyard.runners.interpreters import find_program as find_installed
 from skillyard.runners.interpreters import interpreter_of, runs_python
-from skillyard.runners.kind import Prepared, as_printed, check_exit, environment, is_of_skill, snapshot, written
+from skillyard.runners.kind import (
+    Prepared,
+    as_printed,
+    check_exit,
+    environment,
+    is_of_skill,
+    ran_by,
+    snapshot,
+    without_claims,
+    written,
+)
 from skillyard.runners.requirements import Imports, find_module
 from skillyard.sandbox.launch import Launch, Sandbox
 
@@ -71,7 +81,7 @@ def run(prepared: Prepared, sandbox: Sandbox) -> Outcome:
     before = snapshot(call)
     ended = sandbox(prepared.program)
     check_exit(call, ended)
-    printed = as_printed(ended.stdout, f"skillyard runs show {call.run_id}")
+    printed = without_claims(as_printed(ended.stdout, ran_by(call, ended)), call.root, ended.seconds)
     data: dict[str, Json] = {"skill": call.asked_as, **written(call, before, ended), **printed.data}
     if len(call.success_exit_codes) > 1:
         data["exit_code"] = ended.code

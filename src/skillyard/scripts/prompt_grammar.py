@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from skillyard.catalog.files import exists as path_exists
 from skillyard.catalog.files import expand_home, is_folder
@@ -17,6 +17,9 @@ from skillyard.core.errors import InvalidArgs, MultiStep, PermissionDenied
 from skillyard.core.messages import Message
 from skillyard.core.result import Request, split_name
 from skillyard.core.shell_words import Word, split, split_lines
+
+if TYPE_CHECKING:
+    from skillyard.sandbox.launch import Exit
 
 USAGE = "执行 @<name> [args…] · run @<name> [args…] · @<name> [args…]"
 SCRIPT_USAGE = "执行 python bin/<script> [args…] · run python bin/<script> [args…], one on each line"
@@ -151,6 +154,13 @@ class ScriptCall(NamedTuple):
     drop_stderr: bool = False
     join_stderr: bool = False
 
+    def redirected(self, ended: "Exit") -> "Exit":
+        """Return the exit with what of its output the call lets through."""
+        stdout, count = (b"", 0) if self.drop_stdout else (ended.stdout, ended.stdout_bytes)
+        joined, stderr = (ended.stderr, b"") if self.join_stderr else (b"", ended.stderr)
+        shown = b"" if self.drop_stderr else stderr
+        return ended._replace(stdout=stdout + joined, stdout_bytes=count + len(joined), stderr=shown)
+
 
 def parse_script_calls(prompt: str) -> tuple[ScriptCall, ...]:
     """Return the call on each line of a prompt. Raise InvalidArgs if a line is none."""
@@ -191,9 +201,10 @@ def _redirect(call: ScriptCall, stream: str, target: str) -> ScriptCall:
     if target.lower() in {"nul", "nul:"}:
         raise InvalidArgs(Message("`> nul` makes a file named nul here: write > /dev/null"))
     if stream == "2" and target == "&1":
-        return call._replace(join_stderr=True)
+        return call._replace(join_stderr=not call.drop_stdout, drop_stderr=call.drop_stdout)  # where stdout leads now
     if target != "/dev/null":
         msg = Message("redirect only to /dev/null, not {target!r}; the result is the return value", target=target)
         raise InvalidArgs(msg)
     drops_stdout, drops_stderr = call.drop_stdout or stream != "2", call.drop_stderr or stream in {"2", "&"}
-    return call._replace(drop_stdout=drops_stdout, drop_stderr=drops_stderr)
+    joins = call.join_stderr and not drops_stderr
+    return call._replace(drop_stdout=drops_stdout, drop_stderr=drops_stderr, join_stderr=joins)
