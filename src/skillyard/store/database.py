@@ -9,7 +9,6 @@ Every process opens the file under a shared lock on `state.lock`, and makes or r
 
 import errno
 import os
-import re
 import sqlite3
 import stat
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from typing import Any, Self, TypeVar
 
 from skillyard.core.errors import SkillError, StateDamaged, StateNewer
 from skillyard.core.messages import Message
+from skillyard.core.patterns import lazy_pattern
 from skillyard.store import locks
 from skillyard.store.locks import LOCK_SECONDS
 
@@ -36,7 +36,7 @@ _SMALLEST_BYTES = 512
 _WAL_STARTS = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
 OTHER_TABLES = Message("the definition of a table was changed")
 #: What SQLite says of a statement of ours if the definition of a table is not ours any more.
-_OTHER_TABLES = re.compile(
+_OTHER_TABLES = lazy_pattern(
     "no such table|no such column|has no column|malformed database schema|unsupported file format|text encoding"
 )
 
