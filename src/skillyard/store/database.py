@@ -30,6 +30,8 @@ BACKUP_LOCK = "backup.lock"
 _BACKUP_SECONDS = 3600.0
 #: An empty file beside the database: some statement met damage, so the next process that opens it checks all of it.
 SUSPECT = ".suspect"
+#: When what the -wal file holds is moved to the database: a run writes five pages.
+_WAL_PAGES = 200
 #: A page of SQLite has no less.
 _SMALLEST_BYTES = 512
 #: Of a -wal file; the last bit tells the order of bytes.
@@ -225,6 +227,8 @@ def connect_checked(path: Path, lock_seconds: float, how: str = "") -> StateConn
         if not how:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
+            # The next process reads all of the -wal file first, because we end without closing the database.
+            connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
         stack.pop_all()
     return connection
 
