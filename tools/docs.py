@@ -214,13 +214,13 @@ def mcp_tools() -> str:
     """What `skillyard mcp` offers, from the tools themselves."""
     parts = ["# The MCP server", _MCP]
     for tool in own_tools(("dispatch", "jobs")):
-        needed = tool.input_schema.get("required", [])
+        needed = tool["inputSchema"].get("required", [])
         rows = [
             f"| `{name}` | {shown['type']}{', required' if name in needed else ''} | {shown['description']} |"
-            for name, shown in tool.input_schema["properties"].items()
+            for name, shown in tool["inputSchema"]["properties"].items()
         ]
         head = "| argument | type | what |\n| --- | --- | --- |"
-        parts += [f"## {tool.name}{_ALLOWED.get(tool.name, '')}", str(tool.description), "\n".join([head, *rows])]
+        parts += [f"## {tool['name']}{_ALLOWED.get(tool['name'], '')}", tool["description"], "\n".join([head, *rows])]
     return "\n\n".join(parts) + "\n"
 
 

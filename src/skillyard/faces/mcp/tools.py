@@ -10,8 +10,6 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import mcp_types as types
-
 from skillyard.app.project import Project
 from skillyard.app.task import SKILLS, WORKER, Kernel
 from skillyard.core.backend_events import Event
@@ -26,6 +24,7 @@ from skillyard.core.values import Json, check_value
 from skillyard.faces.command import AGENT, EXPECTED, as_skill_error
 from skillyard.faces.mcp import listing
 from skillyard.faces.mcp.listing import Shown, clean, safe_names
+from skillyard.faces.mcp.protocol import Fields
 from skillyard.faces.mcp.resources import list_files
 from skillyard.faces.skill_data import as_full_data, as_run_data, as_search_data, line_of
 
@@ -45,7 +44,16 @@ _MOST_NAMED = 20
 _MOST_PARAMS = 64
 _MOST_CHOICES = 100
 _DESCRIPTION = 300
-_TYPES = {ParamType.INT: "integer", ParamType.NUMBER: "number", ParamType.BOOL: "boolean"}
+_TYPES = {
+    ParamType.INT: "integer",
+    ParamType.NUMBER: "number",
+    ParamType.BOOL: "boolean",
+    ParamType.OBJECT: "object",
+    ParamType.ARRAY: "array",
+}
+_JSON_TYPES = frozenset({"string", *_TYPES.values()})
+#: Levels of a nested declaration that are shown.
+_DEEPEST = 4
 _FORMATS = {"email": "email", "url_format": "uri"}
 
 
@@ -91,7 +99,7 @@ def _action(skill: Skill) -> dict[str, Any]:
 
 
 def _property(param: Param) -> dict[str, Any]:
-    shown: dict[str, Any] = {"type": _TYPES.get(param.type, "string")}
+    shown: dict[str, Any] = {"type": _TYPES.get(param.type, "string"), **_inside(param.inside or {})}
     if said := clean(param.description or param.prompt, _DESCRIPTION):
         shown["description"] = said
     shown |= _choices(param.choices)
@@ -104,20 +112,45 @@ def _property(param: Param) -> dict[str, Any]:
     return shown
 
 
+def _inside(declared: Mapping[str, Any], depth: int = 1) -> dict[str, Any]:
+    """Return what a declared object or list holds: the types by name, as deep as a model reads."""
+    if depth > _DEEPEST:
+        return {}
+    shown: dict[str, Any] = {}
+    if declared.get("type") in _JSON_TYPES:
+        shown["type"] = declared["type"]
+    if isinstance(text := declared.get("description"), str) and (said := clean(text, _DESCRIPTION)):
+        shown["description"] = said
+    if isinstance(listed := declared.get("enum"), list):
+        shown |= _choices([each for each in listed if isinstance(each, str)])
+    if isinstance(items := declared.get("items"), Mapping):
+        shown["items"] = _inside(items, depth + 1)
+    if isinstance(properties := declared.get("properties"), Mapping):
+        plain = [name for name in properties if clean(name, 200) == name][:_MOST_CHOICES]
+        specs = {name: properties[name] for name in plain}
+        shown["properties"] = {
+            name: _inside(spec, depth + 1) for name, spec in specs.items() if isinstance(spec, Mapping)
+        }
+        required = declared.get("required")
+        if isinstance(required, list) and (names := [name for name in required if name in shown["properties"]]):
+            shown["required"] = names
+    return shown
+
+
 def _choices(choices: Sequence[str]) -> dict[str, Any]:
     """Values are sent back as they are: one that cannot be shown as it is would be another one."""
     plain = [choice for choice in choices if choice and clean(choice, 200) == choice]
     return {"enum": plain} if 0 < len(plain) <= _MOST_CHOICES else {}
 
 
-def skill_tool(shown: Shown, skill: Skill) -> types.Tool:
-    return types.Tool(
-        name=shown.name,
-        title=clean(skill.title or shown.address, 80) or shown.name,
-        description=clean(skill.description, 1_000) or "A skill without a description.",
-        input_schema=dict(signature_of(skill).schema),
-        annotations=types.ToolAnnotations(read_only_hint=False, open_world_hint=True),
-    )
+def skill_tool(shown: Shown, skill: Skill) -> Fields:
+    return {
+        "name": shown.name,
+        "title": clean(skill.title or shown.address, 80) or shown.name,
+        "description": clean(skill.description, 1_000) or "A skill without a description.",
+        "inputSchema": signature_of(skill).schema,
+        "annotations": {"readOnlyHint": False, "openWorldHint": True},
+    }
 
 
 class Arguments(NamedTuple):
@@ -387,14 +420,14 @@ _NEEDS = {"agent_dispatch": "dispatch", "job_run": "jobs"}
 _DECLARED = tomllib.loads(Path(__file__).with_name("tools.toml").read_text("utf-8"))
 
 
-def _own_tool(name: str, declared: Mapping[str, Any]) -> types.Tool:
-    hints = types.ToolAnnotations(read_only_hint=name in READING, open_world_hint=name not in READING)
-    return types.Tool(name=name, output_schema=_DECLARED["envelope"], annotations=hints, **declared)
+def _own_tool(name: str, declared: Fields) -> Fields:
+    hints = {"readOnlyHint": name in READING, "openWorldHint": name not in READING}
+    return {"name": name, "outputSchema": _DECLARED["envelope"], "annotations": hints, **declared}
 
 
 _OWN = {name: _own_tool(name, declared) for name, declared in _DECLARED["tools"].items()}
 
 
-def own_tools(allowed: Container[str]) -> tuple[types.Tool, ...]:
+def own_tools(allowed: Container[str]) -> tuple[Fields, ...]:
     """Return those that everybody has, and those that the person allowed."""
     return tuple(tool for name, tool in _OWN.items() if name not in _NEEDS or _NEEDS[name] in allowed)
