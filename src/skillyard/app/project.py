@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     import skillyard.catalog.files
     import skillyard.catalog.index
     import skillyard.catalog.roots
-    import skillyard.core.backend_events
     import skillyard.core.child_process
+    import skillyard.core.dispatch_settings
     import skillyard.core.result
     import skillyard.core.skill
     import skillyard.dispatch.activation
@@ -287,7 +287,7 @@ class Project:
         return (roots, ()) if roots and self._trusts_project_file() else ((), roots)
 
     @cached_property
-    def dispatching(self) -> "skillyard.core.backend_events.DispatchSettings":
+    def dispatching(self) -> "skillyard.core.dispatch_settings.DispatchSettings":
         """The user's own word first; the project's file counts where a person trusted it."""
         mine, theirs = self.settings.dispatch, self._project_file.dispatching()
         return mine.over(theirs) if theirs != type(theirs)() and self._trusts_project_file() else mine
