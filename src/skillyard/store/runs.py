@@ -105,6 +105,10 @@ class Runs:
         """Drop what is older, or beyond the newest `keep`; return the ids, whose logs can go too.
 
         A flow's own row goes only by its age: it is older than the runs of its steps, and they may be many."""
+        query = "SELECT count(*), min(started) FROM runs WHERE project = ?"
+        count, first = self._connection.execute(query, (self._project,)).fetchone()
+        if count <= keep and (first is None or first >= moment):
+            return ()  # nearly always; to look takes a tenth of the time of the statement below
         rows = self._connection.execute(
             "DELETE FROM runs WHERE project = ? AND state != ? AND (started < ? OR (kind != 'flow' AND id NOT IN "
             "(SELECT id FROM runs WHERE project = ? ORDER BY started DESC, id DESC LIMIT ?))) RETURNING id",
