@@ -123,6 +123,19 @@ def read_block(block: str, line: int = 1) -> Block:
     return Block({}, {}, findings or [make_finding("frontmatter-empty", line)], failed=True)
 
 
+def read_verbatim(block: str) -> dict[str, Json]:
+    """Return the fields of a block as YAML has them: none is read as text, nothing is repaired. Empty if it is none."""
+    if _check_events(block, 1):
+        return {}
+    doubles: list[ScalarNode] = []
+    try:
+        root = _Composer(block).get_single_node()
+        fields = _value(root, 0, doubles) if type(root) is MappingNode else {}
+    except (yaml.YAMLError, _RefusedError):
+        return {}
+    return fields if isinstance(fields, dict) and not doubles else {}
+
+
 def locate(block: str) -> dict[KeyPath, Position]:
     """Return the position of every key and item of a block that `read_block` could read. Only problems need it."""
     positions: dict[KeyPath, Position] = {}

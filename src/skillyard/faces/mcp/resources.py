@@ -5,28 +5,29 @@ plain files; nothing hidden (`.env`, `.git`); nothing larger than the limit.
 """
 
 import base64
-import mimetypes
 import os
 import shlex
 import stat
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
 from skillyard.app.project import Project
+from skillyard.catalog.file_digests import MAX_BYTES
 from skillyard.core.envelope import encodes
 from skillyard.core.errors import InvalidArgs, PermissionDenied, SkillError
 from skillyard.core.messages import Lang, Message
 from skillyard.core.result import Request
 from skillyard.core.skill import Skill
-from skillyard.faces.mcp.listing import Shown, clean, safe_names
+from skillyard.faces.mcp.listing import Shown, Surface, clean, safe_names
+from skillyard.faces.mcp.skills_extension import SCHEME, split_uri, type_of, uri_of
 
-SCHEME = "skill://"
-LARGEST_BYTES = 1_048_576
+#: No published skill is larger.
+LARGEST_BYTES = MAX_BYTES
 _MOST_FILES = 200
 _MOST_FOLDERS = 200
 #: What a prompt takes that declares no names: everything that stands for $ARGUMENTS.
@@ -38,10 +39,6 @@ TEMPLATE = types.ResourceTemplate(
     uri_template=f"{SCHEME}{{name}}/{{+path}}",
     description="Any file that a skill ships; skill_show lists them.",
 )
-
-
-def uri_of(address: str, path: str) -> str:
-    return f"{SCHEME}{quote(address, safe='')}/{quote(path)}"
 
 
 def list_files(skill: Skill, address: str) -> Iterator[str]:
@@ -88,15 +85,17 @@ def read_file(skill: Skill, path: str) -> bytes:
 def as_resource(shown: Shown) -> types.Resource:
     path = shown.entry.file.rpartition("/")[2]
     return types.Resource(
-        name=clean(shown.address, 100) or shown.name,
+        name=clean(shown.entry.name, 100) or shown.name,
         uri=uri_of(shown.address, path),
         description=clean(shown.entry.description, 300) or None,
-        mime_type=_type_of(path),
+        mime_type=type_of(path),
     )
 
 
-def read_resource(project: Project, uri: str) -> types.ReadResourceResult:
+def read_resource(project: Project, surface: Surface, uri: str) -> types.ReadResourceResult:
     name, _, path = (unquote(part) for part in uri.removeprefix(SCHEME).partition("/"))
+    if found := split_uri(surface, uri):
+        name, path = found[0].address, found[1]
     try:
         if not uri.startswith(SCHEME) or not name or not path:
             told = Message("no resource has the address {uri!r}; write skill://<name>/SKILL.md", uri=uri[:200])
@@ -107,7 +106,7 @@ def read_resource(project: Project, uri: str) -> types.ReadResourceResult:
         raise MCPError(types.INVALID_PARAMS, error.msg, {"uri": uri, "type": error.type}) from None
     except OSError as error:
         raise MCPError(types.INTERNAL_ERROR, f"it cannot be read: {error.strerror}", {"uri": uri}) from None
-    kind = _type_of(path)
+    kind = type_of(path)
     shown: types.TextResourceContents | types.BlobResourceContents
     try:
         shown = types.TextResourceContents(uri=uri, mime_type=kind or "text/plain", text=content.decode())
@@ -115,10 +114,6 @@ def read_resource(project: Project, uri: str) -> types.ReadResourceResult:
         blob = base64.b64encode(content).decode("ascii")
         shown = types.BlobResourceContents(uri=uri, mime_type=kind or "application/octet-stream", blob=blob)
     return types.ReadResourceResult(contents=[shown])
-
-
-def _type_of(name: str) -> str | None:
-    return "text/markdown" if name.lower().endswith(".md") else mimetypes.guess_type(name)[0]
 
 
 def as_prompt(shown: Shown, skill: Skill) -> types.Prompt:

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import anyio
@@ -19,9 +20,11 @@ from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, T
 
 from skillyard import __version__
 from skillyard.app.project import Project
+from skillyard.core.errors import SkillError
 from skillyard.core.skill import Skill
 from skillyard.faces.mcp import resources
 from skillyard.faces.mcp.listing import ACTIVE, Options, Shown, Surface, instructions_of, page_of, read_surface
+from skillyard.faces.mcp.skills_extension import EXTENSION, METHODS, SETTINGS
 from skillyard.faces.mcp.tool_calls import Answering, Threads
 from skillyard.faces.mcp.tools import own_tools, skill_tool
 from skillyard.faces.mcp.transport import open_stdio
@@ -39,6 +42,12 @@ _RESOURCES_CHANGED = (ResourcesListChanged(), types.ResourceListChangedNotificat
 Context = ServerRequestContext[Any]
 Paging = types.PaginatedRequestParams | None
 T = TypeVar("T")
+
+
+class SkillsParams(types.PaginatedRequestParams):
+    """Params of the methods of the skills extension."""
+
+    uri: str | None = None
 
 
 class Service:
@@ -66,6 +75,9 @@ class Service:
             on_get_prompt=self._get_prompt,
             on_subscriptions_listen=ListenHandler(self._bus),
         )
+        self.server.extensions[EXTENSION] = dict(SETTINGS)
+        for method, answer in METHODS.items():
+            self.server.add_request_handler(method, SkillsParams, partial(self._answer_skills, answer))
         self.server.add_notification_handler("notifications/initialized", types.NotificationParams, self._greeted)
         self._surface, uses, self._active = self._look(project)
         self.server.instructions = instructions_of(self._surface, uses)
@@ -166,7 +178,20 @@ class Service:
         return types.ListResourceTemplatesResult(resource_templates=[resources.TEMPLATE])
 
     async def _read_resource(self, _: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        return await self.threads.look(lambda project: resources.read_resource(project, params.uri))
+        return await self.threads.look(lambda project: resources.read_resource(project, self._surface, params.uri))
+
+    async def _answer_skills(
+        self, answer: Callable[[Project, Surface, Mapping[str, Any]], dict[str, Any]], _: Context, params: SkillsParams
+    ) -> dict[str, Any]:
+        """A later page is of the same look as the first."""
+        fields = params.model_dump(exclude_none=True)
+        surface = self._surface if params.cursor else await self._refresh()
+        try:
+            return await self.threads.look(lambda project: answer(project, surface, fields))
+        except SkillError as error:
+            raise MCPError(types.INVALID_PARAMS, error.msg, {"type": error.type}) from None
+        except OSError as error:
+            raise MCPError(types.INTERNAL_ERROR, f"it cannot be read: {error.strerror}") from None
 
     async def _list_prompts(self, _: Context, asked: Paging) -> types.ListPromptsResult:
         surface = await self._refresh()
