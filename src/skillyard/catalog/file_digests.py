@@ -119,6 +119,13 @@ def check_skill(skill_file: Path, frontmatter: Mapping[str, Json], files: Sequen
     return ""
 
 
+def is_published(entry: "os.DirEntry[str]") -> bool:
+    """Whether a file or folder is one of a published skill."""
+    if entry.name.startswith(".") or entry.name in _LEFT_OUT or not is_utf8(entry.name):
+        return False
+    return entry.is_dir(follow_symlinks=False) or entry.is_file(follow_symlinks=False)
+
+
 def _list_files(top: str, stamps: _Stamps) -> list[str]:
     """Return the paths of the files, sorted, and append the stamps that tell whether this changes."""
     found: list[str] = []
@@ -130,12 +137,12 @@ def _list_files(top: str, stamps: _Stamps) -> list[str]:
         stamps.append([inner, *(stamp_of(f"{top}/{inner}") or (0, 0, 0, 0))])
         with os.scandir(f"{top}/{inner}") as entries:
             for entry in entries:
-                if entry.name.startswith(".") or entry.name in _LEFT_OUT or not is_utf8(entry.name):
-                    continue
                 path = inner + entry.name
+                if not is_published(entry):
+                    continue
                 if entry.is_dir(follow_symlinks=False):
                     queue.append(f"{path}/")
-                elif entry.is_file(follow_symlinks=False):
+                else:
                     status = entry.stat(follow_symlinks=False)
                     stamps.append([path, status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino])
                     found.append(path)

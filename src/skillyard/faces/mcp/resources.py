@@ -17,7 +17,6 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
 from skillyard.app.project import Project
-from skillyard.catalog.file_digests import MAX_BYTES
 from skillyard.core.envelope import encodes
 from skillyard.core.errors import InvalidArgs, PermissionDenied, SkillError
 from skillyard.core.messages import Lang, Message
@@ -27,7 +26,7 @@ from skillyard.faces.mcp.listing import Shown, Surface, clean, safe_names
 from skillyard.faces.mcp.skills_extension import SCHEME, split_uri, type_of, uri_of
 
 #: No published skill is larger.
-LARGEST_BYTES = MAX_BYTES
+LARGEST_BYTES = 16 * 1024 * 1024
 _MOST_FILES = 200
 _MOST_FOLDERS = 200
 #: What a prompt takes that declares no names: everything that stands for $ARGUMENTS.

@@ -10,24 +10,26 @@ its files; `skills/get` answers for each of them.
 
 import json
 import mimetypes
-import os
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import quote, unquote
 
 from skillyard.app.project import Project
-from skillyard.catalog.file_digests import FileDigest, PublishedFiles, check_skill, published_files, read_frontmatter
-from skillyard.catalog.files import is_utf8, read_plain
-from skillyard.catalog.roots import SKILL_FILE
+from skillyard.app.published import list_folder, nested_skill, published
+from skillyard.core.envelope import encodes
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message
 from skillyard.core.values import Json
 from skillyard.faces.mcp.listing import Shown, Surface, cursor_after, page_of
 
+if TYPE_CHECKING:
+    from skillyard.app.published import FolderEntry
+    from skillyard.catalog.file_digests import PublishedFiles
+
 EXTENSION: Final = "io.modelcontextprotocol/skills"
 SETTINGS: Final = {"directoryRead": True}
 SCHEME: Final = "skill://"
+SKILL_FILE: Final = "SKILL.md"
 FOLDER_TYPE: Final = "inode/directory"
 #: An entry is never split, so a page ends where it has one of both.
 _PAGE_SKILLS, _PAGE_BYTES = 500, 4_000_000
@@ -60,20 +62,20 @@ def list_skills(project: Project, surface: Surface, params: Params) -> Answer:
     """`skills/list`: a page of the skills that follow the standard, each with all of its files."""
     listed = [shown for shown in surface.skills if not shown.entry.role]
     page, cursor = page_of(listed, _text(params, "cursor"), _PAGE_SKILLS)
-    found = _published(project, page)
+    found = published(project, [shown.entry.file for shown in page])
     entries, left_out, total = list[Json](), list[Json](), 0
     for position, shown in enumerate(page):
-        published = found.get(shown.entry.file)
-        if published is None:
+        known = found.get(shown.entry.file)
+        if known is None:
             continue  # gone in the meantime
-        if published.reason:
-            left_out.append({"name": shown.address, "reason": published.reason})
+        if known.reason:
+            left_out.append({"name": shown.address, "reason": known.reason})
             continue
-        total += _weight(shown.address, published)
+        total += _weight(shown.address, known)
         if entries and total > _PAGE_BYTES:
             cursor = cursor_after(page[position - 1])
             break
-        entries.append(_as_entry(shown.address, published))
+        entries.append(_as_entry(shown.address, known))
     answer: Answer = {**_COMPLETE, "skills": entries}
     if cursor:
         answer["nextCursor"] = cursor
@@ -89,15 +91,14 @@ def get_skill(project: Project, surface: Surface, params: Params) -> Answer:
         shown, path = found
         nested = path.removesuffix(SKILL_FILE).rstrip("/")
         if uri == uri_of(shown.address, path) and path == (f"{nested}/{SKILL_FILE}" if nested else SKILL_FILE):
-            published = _published(project, [shown]).get(shown.entry.file)
-            if published and nested:
-                published = _nested(shown.entry.folder, published, nested)
-            if published and not published.reason:
+            known = published(project, [shown.entry.file]).get(shown.entry.file)
+            if known and nested:
+                known = nested_skill(shown.entry.folder, known, nested)
+            if known and known.reason:
+                raise InvalidArgs(Message("{uri} is not published: {reason}", uri=uri[:200], reason=known.reason))
+            if known:
                 address = f"{shown.address}/{nested}" if nested else shown.address
-                return {**_COMPLETE, "skill": _as_entry(address, published)}
-            if published:
-                why = {"uri": uri[:200], "reason": published.reason}
-                raise InvalidArgs(Message("{uri} is not published: {reason}", **why))
+                return {**_COMPLETE, "skill": _as_entry(address, known)}
     raise InvalidArgs(Message("no skill is served at {uri}", uri=uri[:200]))
 
 
@@ -108,20 +109,11 @@ def read_directory(_: Project, surface: Surface, params: Params) -> Answer:
     if found is None or found[0].entry.role or uri != uri_of(found[0].address, found[1]):
         raise InvalidArgs(Message("no folder of a skill is served at {uri}", uri=uri[:200]))
     shown, inner = found
-    folder = os.path.realpath(shown.entry.folder)
-    names = inner.split("/") if inner else []
-    place = os.path.join(folder, *names)  # noqa: PTH118  (a path of the client: compared before it is used)
-    if any(name in {"", ".", ".."} or name.startswith(".") or "\0" in name for name in names):
-        raise InvalidArgs(Message("no folder of a skill is served at {uri}", uri=uri[:200]))
-    if os.path.realpath(place) != place or not os.path.isdir(place):  # noqa: PTH112
-        raise InvalidArgs(Message("{uri} is no folder", uri=uri[:200]))
-    with os.scandir(place) as entries:
-        kept = [entry for entry in entries if _is_served(entry) and entry.name > after]
-    children = sorted(kept, key=lambda entry: entry.name)
+    children = [child for child in list_folder(shown.entry.folder, inner) if child.name > after]
     page = children[:_PAGE_FILES]
     answer: Answer = {
         "resultType": "complete",
-        "resources": [_as_child(shown, f"{inner}/{entry.name}" if inner else entry.name, entry) for entry in page],
+        "resources": [_as_child(shown, f"{inner}/{child.name}" if inner else child.name, child) for child in page],
     }
     if len(children) > len(page):
         answer["nextCursor"] = page[-1].name
@@ -137,24 +129,18 @@ METHODS: Final[Mapping[str, Callable[[Project, Surface, Params], Answer]]] = {
 
 def _text(params: Params, key: str) -> str | None:
     value = params.get(key)
-    if value is not None and not (isinstance(value, str) and is_utf8(value)):
+    if value is not None and not (isinstance(value, str) and encodes(value, "utf-8")):
         raise InvalidArgs(Message("{key} must be a text", key=key))
     return value
 
 
-def _published(project: Project, page: Sequence[Shown]) -> dict[str, PublishedFiles]:
-    """Return the files of each skill that is still there, by its SKILL.md."""
-    files = [shown.entry.file for shown in page]
-    return published_files(project.catalog.index, files)
-
-
-def _weight(address: str, published: PublishedFiles) -> int:
+def _weight(address: str, published: "PublishedFiles") -> int:
     """About how many bytes the entry has."""
     files = sum(_FILE_BYTES + len(address) + len(file.path) for file in published.files)
     return files + len(json.dumps(published.frontmatter))
 
 
-def _as_entry(address: str, published: PublishedFiles) -> Answer:
+def _as_entry(address: str, published: "PublishedFiles") -> Answer:
     return {
         "uri": uri_of(address, SKILL_FILE),
         "frontmatter": published.frontmatter,
@@ -164,34 +150,12 @@ def _as_entry(address: str, published: PublishedFiles) -> Answer:
     }
 
 
-def _nested(folder: Path, outer: PublishedFiles, inner: str) -> PublishedFiles | None:
-    """Return what a skill inside another publishes: its part of the files. None if there is none."""
-    files = tuple(
-        FileDigest(file.path.removeprefix(f"{inner}/"), file.digest, file.size)
-        for file in outer.files
-        if file.path.startswith(f"{inner}/")
-    )
-    if not any(file.path == SKILL_FILE for file in files):
-        return None
-    skill_file = folder / inner / SKILL_FILE
-    frontmatter = read_frontmatter(read_plain(skill_file, 1 << 20))
-    return PublishedFiles(frontmatter, files, check_skill(skill_file, frontmatter, files))
-
-
-def _is_served(entry: "os.DirEntry[str]") -> bool:
-    if entry.name.startswith(".") or entry.name == "__pycache__" or not is_utf8(entry.name):
-        return False
-    return entry.is_dir(follow_symlinks=False) or entry.is_file(follow_symlinks=False)
-
-
-def _as_child(shown: Shown, path: str, entry: "os.DirEntry[str]") -> Answer:
-    child: Answer = {"uri": uri_of(shown.address, path), "name": entry.name}
-    if entry.is_dir(follow_symlinks=False):
-        return {**child, "mimeType": FOLDER_TYPE}
+def _as_child(shown: Shown, path: str, child: "FolderEntry") -> Answer:
+    fields: Answer = {"uri": uri_of(shown.address, path), "name": child.name}
     if path == SKILL_FILE:
-        child |= {"name": shown.entry.name, "description": shown.entry.description}
-    kind = type_of(path)
-    return {**child, "mimeType": kind} if kind else child
+        fields |= {"name": shown.entry.name, "description": shown.entry.description}
+    kind = FOLDER_TYPE if child.is_folder else type_of(path)
+    return {**fields, "mimeType": kind} if kind else fields
 
 
 def type_of(name: str) -> str | None:
