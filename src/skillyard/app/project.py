@@ -64,7 +64,9 @@ if TYPE_CHECKING:
     import skillyard.install.address
     import skillyard.install.installer
     import skillyard.install.links
+    import skillyard.install.mcp_source
     import skillyard.install.review
+    import skillyard.install.source
     import skillyard.install.target
     import skillyard.jobs.engine
     import skillyard.jobs.jobs
@@ -89,6 +91,7 @@ if TYPE_CHECKING:
     import skillyard.store.repair
     import skillyard.store.runs
     import skillyard.trust.consent
+    import skillyard.trust.mcp_servers
     import skillyard.trust.permissions
     import skillyard.trust.run_policy
 else:
@@ -428,7 +431,19 @@ class Project:
     def installer(self, *, is_global: bool = False) -> "skillyard.install.installer.Installer":
         """For the project's skills, or the user's own."""
         target, homes = self._target(is_global=is_global), (self.paths.own_home, self.paths.user_home)
-        return skillyard.install.installer.Installer(target, *homes, self.reviews, lambda: self.settings.forge)
+        forge, servers = (lambda: self.settings.forge), self.mcp_servers
+        return skillyard.install.installer.Installer(target, *homes, self.reviews, forge, servers)
+
+    @property
+    def mcp_servers(self) -> "skillyard.trust.mcp_servers.McpServers":
+        """The MCP servers that the agents' configurations name, and which of them may be started."""
+        project, grants = self.paths.project, self.grants if self.paths.project else None
+        return skillyard.trust.mcp_servers.McpServers(project, self.paths.user_home, grants, os.environ)
+
+    def skills_of_server(self, server: str, tell: Callable[[str], None]) -> "skillyard.install.source.Fetched":
+        """What an MCP server tells of its skills. None of their files is fetched."""
+        source, _ = skillyard.install.mcp_source.parse_mcp(f"mcp:{server}", self.mcp_servers)
+        return source.fetch(self.paths.own_home, tell)
 
     def linker(self, *, is_user: bool = False) -> "skillyard.install.links.Linker":
         """For the project's skills, or the user's own."""

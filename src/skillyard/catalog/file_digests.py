@@ -167,11 +167,34 @@ def _digest(folder: Path, path: str) -> FileDigest:
 def read_frontmatter(content: bytes) -> Mapping[str, Json]:
     """Return the frontmatter of a SKILL.md, every field as YAML has it; nothing if it is none that YAML can read."""
     from skillyard.catalog.frontmatter import read_verbatim  # noqa: PLC0415  (brings YAML; only what changed needs it)
+
+    block = _block(content)
+    return read_verbatim(block) if block else {}
+
+
+def has_frontmatter(content: bytes, told: Mapping[str, Json]) -> bool:
+    """Whether a SKILL.md has exactly these fields. A plain scalar may be told as text: YAML 1.2 reads some so."""
+    from skillyard.catalog.frontmatter import read_verbatim  # noqa: PLC0415
+
+    block = _block(content)
+    return bool(block) and _is_same(read_verbatim(block), read_verbatim(block, str), told)
+
+
+def _is_same(value: Json, text: Json, told: Json) -> bool:
+    match value, text, told:
+        case dict(), dict(), dict():
+            return value.keys() == told.keys() and all(_is_same(value[key], text[key], told[key]) for key in value)
+        case list(), list(), list():
+            return len(value) == len(told) and all(map(_is_same, value, text, told))
+    return ((type(value) is bool) == (type(told) is bool) and value == told) or (isinstance(told, str) and told == text)
+
+
+def _block(content: bytes) -> str:
     from skillyard.catalog.skill_text import plain_fence  # noqa: PLC0415
 
     start = content[: 2 * _MAX_FRONTMATTER].removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n")
     fence = plain_fence(start + b"\n")
-    return read_verbatim(fence.block) if fence and len(fence.block.encode()) <= _MAX_FRONTMATTER else {}
+    return fence.block if fence and len(fence.block.encode()) <= _MAX_FRONTMATTER else ""
 
 
 def check_fields(fields: Mapping[str, Json]) -> str:
