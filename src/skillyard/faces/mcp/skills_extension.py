@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from skillyard.app.published import FolderEntry
     from skillyard.catalog.file_digests import PublishedFiles
 
-EXTENSION: Final = "io.modelcontextprotocol/skills"
-SETTINGS: Final = {"directoryRead": True}
 SCHEME: Final = "skill://"
 SKILL_FILE: Final = "SKILL.md"
 FOLDER_TYPE: Final = "inode/directory"
@@ -77,8 +75,7 @@ def list_skills(project: Project, surface: Surface, params: Params) -> Answer:
             break
         entries.append(_as_entry(shown.address, known))
     answer: Answer = {**_COMPLETE, "skills": entries}
-    if cursor:
-        answer["nextCursor"] = cursor
+    answer |= cursor
     if left_out:
         answer["_meta"] = {_LEFT_OUT: left_out[:_MOST_TOLD]}
     return answer
