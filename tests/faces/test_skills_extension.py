@@ -34,7 +34,12 @@ def ask(yard: Project) -> Iterator[Ask]:
     """Sends a request and returns its whole answer."""
     answers: SimpleQueue[Mapping[str, Any]] = SimpleQueue()
     service = Service(yard, Options())
-    connection = ClientConnection(service, lambda message: answers.put(message) is None)
+
+    def send(message: Mapping[str, Any]) -> bool:
+        answers.put(message)
+        return True
+
+    connection = ClientConnection(service, send)
     service.connections.append(connection)
 
     def asked(method: str, **params: Any) -> dict[str, Any]:

@@ -429,7 +429,7 @@ def _chosen(
     text: str, offers: Sequence[Offer], names: Sequence[str], *, everything: bool, ask: AskWhich | None
 ) -> Sequence[Offer]:
     if names:
-        return choose(offers, names) if offers else ()
+        return choose(offers, names)
     if ask and len(offers) > 1 and not everything:
         return choose(offers, ask(text, offers))
     return _pick(text, offers, Message("say which with --skill, or --all"), several=everything)
