@@ -226,6 +226,43 @@ def test_the_response_of_the_command_line_is_s3s_own(skillyard: Skillyard) -> No
     assert (error["code"], bad.returncode) == ("UNKNOWN_ACTION", 1)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("role", "run", "dev", "daily_report"),
+        ("run", "@dev/daily_report"),
+        ("show", "@dev/daily_report"),
+        ("jobs", "enqueue", "@dev/daily_report"),
+        ("jobs", "add", "@daily", "@dev/daily_report"),
+        ("jobs", "run", "dev/daily_report"),
+        ("jobs", "pause", "dev/daily_report"),
+    ],
+)
+def test_a_broken_agent_yaml_is_told_with_its_line_wherever_the_role_is_named(
+    skillyard: Skillyard, project: Path, words: tuple[str, ...]
+) -> None:
+    skillyard("role", "new", "dev")
+    (project / "agents" / "dev" / "agent.yaml").write_text("skills:\n  - name: daily_report\n   entry: x\n")
+
+    result = from_json(skillyard(*words, "--json").stdout)
+
+    assert (result.data["type"], result.meta["code"]) == ("MetadataMissing", "role_invalid")
+    assert "agents/dev/agent.yaml:3: not valid YAML" in str(result.data["msg"])
+
+
+def test_the_schedules_of_a_broken_agent_yaml_are_not_none(skillyard: Skillyard, project: Path) -> None:
+    skillyard("role", "new", "dev")
+    (project / "agents" / "dev" / "agent.yaml").write_text("schedule:\n  - cron: x\n   task: y\n")
+
+    told = skillyard("jobs", "schedules")
+
+    assert "agents/dev/agent.yaml:3: not valid YAML" in told.stdout
+    assert "Nothing recurs here" not in told.stdout
+    (problem,) = json.loads(skillyard("jobs", "schedules", "--json").stdout)["data"]["problems"]
+    assert problem["role"] == "dev"
+    assert "agent.yaml:3" in problem["msg"]
+
+
 def test_only_the_role_that_was_named_answers(skillyard: Skillyard, project: Path) -> None:
     skillyard("role", "new", "dev_analyst")
     folder = project / ".claude" / "skills" / "analyst" / "daily_report"

@@ -25,6 +25,7 @@ from skillyard.core.errors import (
     InvalidArgs,
     MultiStep,
     NotGranted,
+    RoleInvalid,
     SkillChanged,
     SkillError,
     SkillNotFound,
@@ -415,6 +416,8 @@ class ProjectJobs(NamedTuple):
             return found[name]
         if any(each.name == name for each in schedules.untrusted()):
             raise NotGranted(Message("the schedule {name}", name=name), "skillyard trust")
+        if mistake := schedules.mistakes.get(name.partition("/")[0]):
+            raise RoleInvalid(mistake)
         advice = Message("`skillyard jobs schedules` lists them")
         raise InvalidArgs(Message("no schedule {name!r} here", name=name), advice=advice)
 
