@@ -250,6 +250,36 @@ def test_a_broken_agent_yaml_is_told_with_its_line_wherever_the_role_is_named(
     assert "agents/dev/agent.yaml:3: not valid YAML" in str(result.data["msg"])
 
 
+def test_validate_checks_what_schedules_name(skillyard: Skillyard, project: Path) -> None:
+    skillyard("role", "new", "dev")
+    (project / "agents" / "dev" / "agent.yaml").write_text(
+        "skills:\n  - {name: daily_report, entry: .claude/skills/daily_report.py, actions: [report]}\n"
+        "schedule:\n"
+        "  - {cron: '@daily', skill: daily_report, action: repotr}\n"
+        "  - {cron: '@daily', task: 执行 @nothere x}\n"
+        "  - {cron: '@daily', task: run python bin/nothere.py}\n"
+        "  - {cron: '@daily', task: Sum it up, to: clade-code}\n"
+        "  - {cron: '@daily', task: 执行 @dev/daily_report then @dev/daily_report}\n"
+        "  - {cron: '@daily', flow: nothere}\n"
+        "  - {cron: '@daily', task: run @dev/daily_report}\n"
+        "  - {cron: '@daily', task: Sum it up, to: claude-code}\n"
+    )
+
+    told = skillyard("role", "validate", "--json")
+
+    (file,) = json.loads(told.stdout)["data"]["roles"]
+    found = [(each["line"], each["severity"], each["code"]) for each in file["findings"]]
+    assert sorted(found) == [
+        (4, "error", "role-value"),
+        (5, "warning", "role-skill-missing"),
+        (6, "warning", "role-script-missing"),
+        (7, "error", "role-backend"),
+        (8, "error", "role-task"),
+        (9, "warning", "role-flow-missing"),
+    ]
+    assert told.returncode == 1
+
+
 def test_the_schedules_of_a_broken_agent_yaml_are_not_none(skillyard: Skillyard, project: Path) -> None:
     skillyard("role", "new", "dev")
     (project / "agents" / "dev" / "agent.yaml").write_text("schedule:\n  - cron: x\n   task: y\n")

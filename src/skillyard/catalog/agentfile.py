@@ -5,7 +5,7 @@ that is wrong is left out and reported, and a skill with such a part does not ru
 guessed: a role with a mistake there runs nothing.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -29,6 +29,8 @@ MAX_BYTES = 1_000_000
 #: The field of a role's skill with the uuid of its agent, for the context of a request.
 AGENT_ID = "agent_id"
 _Errors: TypeAlias = Mapping[KeyPath, SchemaProblem]
+#: Checks what an entry of `schedule` names outside the role. Yields a key, a finding's code and its values.
+EntryCheck: TypeAlias = Callable[[Mapping[str, Json]], Iterable[tuple[str, str, Mapping[str, Json]]]]
 
 
 class Role(NamedTuple):
@@ -67,20 +69,20 @@ class Role(NamedTuple):
         return all(finding.severity is not Severity.ERROR for finding in self.findings)
 
 
-def list_roles(agents: Path) -> tuple[Role, ...]:
-    return tuple(read_role(file) for file in sorted(agents.glob(f"*/{AGENT_FILE}")))
+def list_roles(agents: Path, check: EntryCheck | None = None) -> tuple[Role, ...]:
+    return tuple(read_role(file, check) for file in sorted(agents.glob(f"*/{AGENT_FILE}")))
 
 
-def read_role(path: Path) -> Role:
+def read_role(path: Path, check: EntryCheck | None = None) -> Role:
     """Return a role from its folder or its file. Never raises: the findings say what is wrong."""
     file = path / AGENT_FILE if path.is_dir() else path
     try:
-        return parse_role(b"" if _is_outside(file) else read_plain(file, MAX_BYTES), file)
+        return parse_role(b"" if _is_outside(file) else read_plain(file, MAX_BYTES), file, check)
     except OSError as error:
         return _unusable(file, make_finding("role-unreadable", reason=error.strerror))
 
 
-def parse_role(content: bytes, path: Path) -> Role:
+def parse_role(content: bytes, path: Path, check: EntryCheck | None = None) -> Role:
     if _is_outside(path):
         return _unusable(path, make_finding("role-outside"))
     if len(content) > MAX_BYTES:
@@ -103,6 +105,9 @@ def parse_role(content: bytes, path: Path) -> Role:
             if flow not in known:  # only a warning: the workflow may be written after the role
                 position = positions.get(("schedule", at, "flow"), START)
                 findings.append(make_finding("role-flow-missing", *position, name=flow))
+    for at, item in _items(fields, "schedule") if check else ():
+        for key, code, values in check(item) if check else ():
+            findings.append(make_finding(code, *positions.get(("schedule", at, key), START), **values))
     errors = {problem.path: problem for problem in found if problem.severity is Severity.ERROR}
     return _as_role(path, fields, errors, findings, positions)
 
@@ -245,8 +250,14 @@ def _name_problems(fields: Mapping[str, Json]) -> Iterator[SchemaProblem]:
                 yield SchemaProblem((section, at, "name"), message, Message("name each once"))
             elif isinstance(name, str):
                 seen.add(name)
+    actions = {item.get("name"): item["actions"] for _, item in _items(fields, "skills") if item.get("actions")}
     for at, item in _items(fields, "schedule"):
-        skill = item.get("skill")
+        skill, action = item.get("skill"), item.get("action")
+        listed = actions.get(skill) if isinstance(skill, str) else None
+        if isinstance(action, str) and isinstance(listed, list) and action not in listed:
+            message = Message("is {action!r}, which is no action of {skill}", action=action, skill=skill)
+            known = ", ".join(map(str, listed[:20]))
+            yield SchemaProblem(("schedule", at, "action"), message, Message("its actions: {known}", known=known))
         if isinstance(skill, str) and skill not in names["skills"]:
             known = ", ".join(sorted(names["skills"])[:20]) or "none"
             message = Message("is {skill!r}, which is no skill of this role", skill=skill)
