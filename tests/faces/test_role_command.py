@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -291,6 +292,25 @@ def test_the_schedules_of_a_broken_agent_yaml_are_not_none(skillyard: Skillyard,
     (problem,) = json.loads(skillyard("jobs", "schedules", "--json").stdout)["data"]["problems"]
     assert problem["role"] == "dev"
     assert "agent.yaml:3" in problem["msg"]
+
+
+def test_trust_show_lists_what_it_is_for_and_what_is_free_to_change(skillyard: Skillyard, project: Path) -> None:
+    skillyard("role", "new", "dev")
+    folder = project / "agents" / "dev"
+    skillyard("trust", "--accept")
+    for name in ("README.md", ".DS_Store", ".agent.yaml.swp", ".coverage", "test.log", "junit.xml"):
+        (folder / name).write_text("x")
+    (folder / "htmlcov").mkdir()
+    (folder / "htmlcov" / "index.html").write_text("x")
+
+    (covered,) = json.loads(skillyard("trust", "--show", "--json").stdout)["data"]["covered"][:1]
+    shown = skillyard("trust", "--show").stdout
+
+    assert covered["folder"] == "agents/dev"
+    assert set(covered["files"]) == {".claude/skills/daily_report.py", "CLAUDE.md", "agent.yaml"}
+    assert set(covered["free"]) == {".claude/skills/README.md", "README.md", "test.log"}
+    assert re.search(r"agents/dev/CLAUDE.md +covered", shown)
+    assert re.search(r"agents/dev/README.md +free to change", shown)
 
 
 def test_only_the_role_that_was_named_answers(skillyard: Skillyard, project: Path) -> None:

@@ -44,6 +44,8 @@ class Table(NamedTuple):
     rows: Sequence[Sequence[str]]
     #: What to say where there is nothing to show.
     empty: str = ""
+    #: What to say below.
+    note: str = ""
 
 
 #: A table, lines whose messages are rendered, or a text that is the answer itself, to the letter.
@@ -129,7 +131,7 @@ def show_notes(result: Result, style: Style) -> None:
 def show_table(table: Table, out: TextIO, lang: Lang = Lang.EN) -> None:
     """Columns side by side; on a terminal the last one takes what room is left, and ends in an ellipsis."""
     if not table.rows:
-        write_lines([table.empty], lang, out)
+        write_lines(filter(None, (table.empty, table.note)), lang, out)
         return
     names = [label(name, lang).upper() for name in table.columns]
     rows = [names, *([one_line(render(cell, lang)) for cell in row] for row in table.rows)]
@@ -146,6 +148,8 @@ def show_table(table: Table, out: TextIO, lang: Lang = Lang.EN) -> None:
     if on_terminal:
         lines[0] = f"\x1b[1m{lines[0]}\x1b[0m"
     _write(out, "\n".join(lines) + "\n")
+    if table.note:
+        write_lines([table.note], lang, out)
 
 
 def _cut(text: str, room: int) -> str:

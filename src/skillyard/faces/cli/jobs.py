@@ -103,6 +103,7 @@ def answer(options: Options) -> Answer:
         if options.failed:
             found = tuple(known for known in found if known.state in {"error", "timeout"})[: options.limit]
         changes = {known.id: waiting for known in found if (waiting := _changes_of(project, known))}
+        untrusted: list[Json] = [each.name for each in project.jobs.schedules().untrusted()]
     rows, data = list[tuple[str, ...]](), list[Json]()
     for known in found:
         job, waiting = known.job, changes.get(known.id, "")
@@ -112,7 +113,9 @@ def answer(options: Options) -> Answer:
         data.append(_as_data(known, waiting))
     columns = ("id", "created", "state", "attempt", "name", "summary", *(("changes",) if changes else ()))
     empty = Message("No jobs here yet. `skillyard jobs enqueue @name` makes one.")
-    return Answer(Message("{count} jobs", count=len(found)), {"jobs": data}, Table(columns, rows, empty))
+    told: dict[str, Json] = {"jobs": data, **({"waiting": untrusted} if untrusted else {})}
+    note = Message("wait for `skillyard trust`: {names}", names=", ".join(map(str, untrusted))) if untrusted else ""
+    return Answer(Message("{count} jobs", count=len(found)), told, Table(columns, rows, empty, note))
 
 
 def _changes_of(project: Project, known: "JobStatus") -> str:
