@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -422,6 +423,21 @@ def test_flat_params_stand_beside_the_action(yard: Project, role: Path) -> None:
         "城市": "北京",
     }
     assert ask(context="x")["error"]["code"] == "INVALID_PARAM"
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
+def test_an_entry_may_be_a_compiled_program(yard: Project, role: Path, tmp_path: Path) -> None:
+    (tmp_path / "skill.c").write_text(
+        '#include <stdio.h>\nint main() { while (getchar() != EOF); puts("{\\"success\\": true, \\"data\\": 7}"); }\n'
+    )
+    program = role / ".claude" / "skills" / "编译 程序"
+    subprocess.run(["cc", "-o", program, tmp_path / "skill.c"], check=True)
+    (role / "agent.yaml").write_text("skills: [{name: 编译, entry: .claude/skills/编译 程序}]\n", "utf-8")
+    executor = JobExecutor(yard)
+
+    assert executor.execute_skill("dev_efficiency_analyst", "编译", "go")["data"] == 7
+    program.chmod(0o644)
+    assert "chmod +x" in executor.execute_skill("dev_efficiency_analyst", "编译", "go")["error"]["message"]
 
 
 def test_execute_skill_takes_a_timeout(yard: Project, role: Path) -> None:

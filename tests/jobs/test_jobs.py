@@ -557,3 +557,31 @@ def test_commands_of_every_day_import_nothing_of_the_engine(quick: ProjectPaths,
     done = subprocess.run(command, env=env_of(quick), cwd=quick.project, capture_output=True, text=True)
 
     assert "[]\n" in done.stderr, done.stdout + done.stderr
+
+
+def test_a_job_cancelled_after_its_worker_died_is_cancelled_everywhere(
+    quick: ProjectPaths, skillyard: Skillyard, write_skill: WriteSkill
+) -> None:
+    write_skill("slow", SLOW)
+    job_id = said(skillyard("jobs", "enqueue", "@slow", "600", "--json"))["data"]["jobs"][0]["id"]
+    command = [sys.executable, "-m", "skillyard", "worker"]
+    worker = subprocess.Popen(command, env=env_of(quick), cwd=quick.project, stderr=subprocess.DEVNULL)
+    with Project(quick) as project:
+
+        def runs() -> bool:
+            row = project.history.find(job_id)
+            return row is not None and row.state == "running"
+
+        wait_until(runs)
+        worker.kill()
+        worker.wait()
+        assert skillyard("jobs", "cancel", job_id).returncode == 0
+        row = project.find_run(job_id)
+
+    assert row is not None
+    assert (row.state, row.result["summary"]) == ("cancelled", "Cancelled: the job was cancelled: slow")
+    assert said(skillyard("jobs", "--json"))["data"]["jobs"][0]["state"] == "cancelled"
+    assert said(skillyard("jobs", "show", job_id, "--json"))["data"]["jobs"][0]["state"] == "cancelled"
+    assert said(skillyard("jobs", "history", "--json"))["data"]["runs"][0]["state"] == "cancelled"
+    assert skillyard("worker", "--drain").returncode == 0
+    assert said(skillyard("jobs", "--json"))["data"]["jobs"][0]["state"] == "cancelled"
