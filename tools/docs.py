@@ -27,6 +27,7 @@ from skillyard.faces.mcp.tools import own_tools
 from skillyard.install.threats.rule import HELD, ThreatLevel, ThreatRule, all_rules
 from skillyard.trust import hidden_files as hidden
 from tools.envelope_schema import envelope_schema
+from tools.spec_rules import conformance
 
 DOCS = Path(__file__).parent.parent / "docs"
 PACKAGE = Path(__file__).parent.parent / "src" / "skillyard"
@@ -213,13 +214,13 @@ def mcp_tools() -> str:
     """What `skillyard mcp` offers, from the tools themselves."""
     parts = ["# The MCP server", _MCP]
     for tool in own_tools(("dispatch", "jobs")):
-        needed = tool.input_schema.get("required", [])
+        needed = tool["inputSchema"].get("required", [])
         rows = [
             f"| `{name}` | {shown['type']}{', required' if name in needed else ''} | {shown['description']} |"
-            for name, shown in tool.input_schema["properties"].items()
+            for name, shown in tool["inputSchema"]["properties"].items()
         ]
         head = "| argument | type | what |\n| --- | --- | --- |"
-        parts += [f"## {tool.name}{_ALLOWED.get(tool.name, '')}", str(tool.description), "\n".join([head, *rows])]
+        parts += [f"## {tool['name']}{_ALLOWED.get(tool['name'], '')}", tool["description"], "\n".join([head, *rows])]
     return "\n\n".join(parts) + "\n"
 
 
@@ -337,6 +338,7 @@ GENERATED: list[tuple[str, Callable[[], str]]] = [
     ("reference/workflow-yaml.md", workflow_yaml),
     ("reference/mcp.md", mcp_tools),
     ("reference/python.md", python),
+    ("reference/conformance.md", conformance),
 ]
 
 

@@ -22,6 +22,8 @@ _BOOT = "import sys; sys.path.append(sys.argv.pop(1)); from {module} import {fun
 #: Set for every program that an agent of ours starts.
 DEPTH: Final = "SKILLYARD_DEPTH"
 DEEPEST: Final = 2
+#: Set for the scripts of ours that a Task runs.
+IN_TASK: Final = "SKILLYARD_IN_TASK"
 
 
 def own_command(*words: str) -> tuple[str, ...]:

@@ -37,6 +37,12 @@ def as_json(result: Result) -> str:
     return escape_unsafe(json.dumps(result.as_dict(), ensure_ascii=False, default=dict))
 
 
+def data_as_json(result: Result) -> str:
+    """Return the data alone as one JSON object."""
+    check_value(result.data)
+    return escape_unsafe(json.dumps(result.data, ensure_ascii=False, default=dict))
+
+
 def from_json(text: str) -> Result:
     """Return the result that `as_json` rendered. Raise ValueError if it is none."""
     try:

@@ -143,6 +143,8 @@ class Request(NamedTuple):
     agent: str = "skills"
     #: The row of the job that this is an attempt of, with the name of the job under `label`.
     job: Mapping[str, Json] = NOTHING
+    #: What the Task said about itself, kept with the run: its description and model.
+    task: Mapping[str, Json] = NOTHING
 
 
 class Call(NamedTuple):

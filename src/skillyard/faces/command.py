@@ -24,6 +24,7 @@ from skillyard.faces import present
 AGENT = "skillyard"
 USAGE = 2
 _WIDEST = 100
+_LAYOUTS = ("human", "lines", "block", "json")
 
 #: BrokenPipeError is one of them and none to tell of: nobody is there to read it.
 #: UnicodeEncodeError: a file whose name is not UTF-8, somewhere on the way.
@@ -76,14 +77,18 @@ class Parser(argparse.ArgumentParser):
         with _argparse_speaks(asked_lang()):
             options = super().parse_args(args, namespace)
         options.lang = Lang.choose(options.lang, os.environ)
-        options.style = present.Style(options.json, options.format == "block", options.ascii, options.lang)
+        options.json = options.json or options.format == "json"
+        human = not options.json and (options.format == "human" or (options.format is None and sys.stdout.isatty()))
+        options.style = present.Style(
+            options.json, options.format == "block", options.ascii, options.lang, human, bool(options.raw)
+        )
         return options
 
     def error(self, message: str) -> NoReturn:
         refused = sys.exception()
         if isinstance(refused, argparse.ArgumentError) and isinstance(refused.message, Message):
             message = Message("argument {name}: {reason}", name=refused.argument_name, reason=refused.message)
-        if "--json" in sys.argv:
+        if wants_json():
             show_failure(InvalidArgs(message, details={"usage": self.format_usage()}), present.Style(json=True))
         else:
             lang = asked_lang()
@@ -143,7 +148,7 @@ def _argparse_speaks(lang: Lang) -> Iterator[None]:
 
     A program that asked for JSON gets English: `msg` never changes with the language.
     """
-    if lang is Lang.EN or "--json" in sys.argv:
+    if lang is Lang.EN or wants_json():
         yield
         return
     before, domain = dict(os.environ), gettext.textdomain()
@@ -170,7 +175,9 @@ def make_parser(name: str, module: ModuleType) -> Parser:
     if own:
         doc = "\n".join(line.removeprefix("    ") for line in doc.rstrip().split("\n"))
     parser = Parser(prog=f"skillyard {name}", description=doc)
-    parser.set_defaults(json=False, format=None, ascii=False, lang=None)  # for those that have no such options
+    parser.set_defaults(
+        json=False, format=None, ascii=False, raw=False, lang=None
+    )  # for those that have no such options
     parser.add_arguments_of(answer)
     getattr(module, f"{name}_arguments" if own else "arguments", lambda _: None)(parser)
     if parser.get_default("answer") is None:
@@ -184,10 +191,27 @@ def set_answer(parser: argparse.ArgumentParser, answer: Callable[[Options], Answ
     group = parser.add_argument_group("output")
     default, flag = (argparse.SUPPRESS, argparse.SUPPRESS) if nested else (None, False)
     group.add_argument("--json", action="store_true", default=flag, help="one JSON envelope on stdout and nothing else")
-    group.add_argument("--format", choices=["text", "block"], default=default, help="layout of a result")
+    group.add_argument(
+        "--format",
+        type=_layout,
+        choices=_LAYOUTS,
+        default=default,
+        help="layout of a result: human on a terminal, elsewhere lines",
+    )
+    group.add_argument("--raw", action="store_true", default=flag, help="only the content, or the data as JSON")
     group.add_argument("--ascii", action="store_true", default=flag, help="nothing but ASCII")
     if parser.get_default("lang") is None:  # `new` has this option already, and asks for more with it
         group.add_argument("--lang", choices=["zh", "en"], default=default, help="language of what is shown")
+
+
+def _layout(text: str) -> str:
+    return "lines" if text == "text" else text  # its name in earlier versions
+
+
+def wants_json() -> bool:
+    """Whether a program reads, before the words of a command could be read."""
+    words = sys.argv[1:]
+    return "--json" in words or "--format=json" in words or ("--format", "json") in pairwise(words)
 
 
 def asked_lang() -> Lang:
@@ -216,8 +240,10 @@ def show_and_exit(result: Result, style: present.Style, page: present.Page | Non
 
 
 def finish_run(result: Result, style: present.Style, write: Callable[[str, bytes], None]) -> NoReturn:
-    """Show what a run came to: people find its long texts in files."""
-    show_and_exit(result if style.json else present.put_aside(result, write), style)
+    """Show what a run came to: its long texts are put into files, unless they are asked for or shown as they are."""
+    if style.human:
+        style = style._replace(heard=sys.stderr.isatty())
+    show_and_exit(result if style.json or style.raw or style.human else present.put_aside(result, write), style)
 
 
 def show_failure(error: SkillError, style: present.Style) -> None:
@@ -350,9 +376,9 @@ def tell_and_exit(error: Exception, options: Options | None = None) -> NoReturn:
     """Show an expected error as the person asked for it. `--json` may still stand among a skill's own words."""
     if isinstance(error, BrokenPipeError):
         raise error
-    style = options.style if options else present.Style(lang=asked_lang())
+    style = options.style if options else present.Style(lang=asked_lang(), human=sys.stdout.isatty())
     told = as_skill_error(error)
-    show_failure(told, style._replace(json="--json" in sys.argv))
+    show_failure(told, style._replace(json=wants_json()))
     raise SystemExit(getattr(options, "exit_codes", {}).get(type(told), 1)) from None
 
 
@@ -369,6 +395,8 @@ def ask(question: str) -> str | None:
     sys.stderr.write(present.printable(question))
     sys.stderr.flush()
     line = sys.stdin.readline()
+    if not line:  # what comes next starts on a line of its own
+        sys.stderr.write("\n")
     return line.rstrip("\n") if line else None
 
 

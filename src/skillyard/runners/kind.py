@@ -34,6 +34,7 @@ from skillyard.core.result import Call, Outcome, Result, as_size, meaningful
 from skillyard.core.skill import Skill
 from skillyard.core.states import State
 from skillyard.core.values import NOTHING, Json, check_value
+from skillyard.runners.interpreters import run_path
 from skillyard.runners.leftovers import BOX, Snapshot, snapshot_of, stamp_of
 from skillyard.sandbox.launch import Exit, Launch, Policy, Sandbox
 
@@ -103,7 +104,7 @@ def load_kind(skill: Skill, script: str = "") -> KindModule:
 
 
 #: What every program may see of our environment; the rest is ours alone.
-_PASSED = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SKILL_DEBUG", "SKILLYARD_DEPTH")
+_PASSED = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "SKILL_DEBUG", "SKILLYARD_DEPTH")
 QUOTED_CHARACTERS = 200
 #: What a program ends with to say that it was called wrongly, and how a usage text begins.
 USAGE_CODES = frozenset({2, 64})
@@ -137,7 +138,7 @@ def base_environment() -> dict[str, str]:
     """Return the environment variables that every program gets."""
     passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
     ours = {"PYTHONIOENCODING": "utf-8", "PYTHONDONTWRITEBYTECODE": "1"}
-    return {"PATH": os.defpath, "LANG": "C.UTF-8", **passed, **ours}
+    return {"PATH": run_path(), "LANG": "C.UTF-8", **passed, **ours}
 
 
 def environment(call: Call) -> dict[str, str]:

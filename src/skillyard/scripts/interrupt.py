@@ -110,6 +110,24 @@ class Rules(NamedTuple):
         return {name: rules[severity] for name, severity in named.items() if severity in rules}
 
 
+#: What no install would have held back, whoever is there. Anything above waits for a person or a backend.
+DEFAULT_RULES: Final = Rules(dict.fromkeys((ThreatLevel.SAFE, ThreatLevel.INFO, ThreatLevel.LOW), Decision.KEEP))
+
+
+class InTurn(NamedTuple):
+    """Asks each decider for what those before it left undecided."""
+
+    deciders: Sequence[Decider]
+
+    def __call__(self, interrupt: Interrupt) -> Mapping[str, Decision]:
+        decided: dict[str, Decision] = {}
+        for decide in self.deciders:
+            left = tuple(name for name in interrupt.skills if name not in decided)
+            if left:
+                decided |= check_decisions(interrupt, decide(interrupt._replace(skills=left)))
+        return decided
+
+
 class Person(NamedTuple):
     """Asks for each skill; anything but a clear answer leaves it undecided."""
 

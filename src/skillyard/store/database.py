@@ -108,7 +108,7 @@ def connect(path: Path, lock_seconds: float, how: str = "", *, marks: bool = Tru
     """Open the file. Raise sqlite3.Error. `how`: `mode=ro` or `immutable=1`, or `mode=memory` for an empty database."""
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?{how}" if how else path,
-        lock_seconds,
+        timeout=lock_seconds,
         isolation_level=None,
         check_same_thread=False,  # one thread uses it, and another may close it
         factory=StateConnection,

@@ -179,7 +179,8 @@ def answer_dispatch(options: Options) -> Answer:
                 empty = {key for key, value in result.data.items() if value in (None, [], {})} - {"recoverable"}
                 shown = {key: value for key, value in result.data.items() if key not in known | empty}
                 result = result._replace(data=shown)
-                result = put_aside(result, project.write_file) if project.paths.project else result
+                if project.paths.project and not (options.style.human or options.style.raw):
+                    result = put_aside(result, project.write_file)
             show_and_exit(result, options.style)
     text = request.enhanced.text
     return Answer(Message("would send {count} characters (nothing was sent)", count=len(text)), request.as_data(), text)

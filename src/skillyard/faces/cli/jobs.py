@@ -40,9 +40,8 @@ from skillyard.core.result import Request, split_name
 from skillyard.core.values import NOTHING, Json
 from skillyard.faces import command
 from skillyard.faces.cli.run import take_ours
-from skillyard.faces.cli.runs import as_lines
 from skillyard.faces.command import Answer, Options, Parser, ProgramLines, at_least, seconds, takes
-from skillyard.faces.present import StatusLine, Style, Table, write_lines
+from skillyard.faces.present import Record, StatusLine, Style, Table, write_lines
 from skillyard.faces.skill_data import as_run_data, fields_of, timestamp
 
 if TYPE_CHECKING:
@@ -139,7 +138,7 @@ def _show(options: Options) -> Answer:
         data["apply"] = f"skillyard changes {known.run} apply"
     told = {key: value for key, value in data.items() if value not in ("", None, [], {})}
     every: dict[str, Json] = {"jobs": [data], "runs": [as_run_data(run)] if run else []}
-    return Answer(Message("job {id}", id=known.id), every, list(as_lines(told, options.lang)))
+    return Answer(Message("job {id}", id=known.id), every, Record(told))
 
 
 @_ID

@@ -77,6 +77,8 @@ _MOST_QUESTIONS = 20
 @takes("--model", "the agent's model", metavar="M")
 def answer(options: Options) -> NoReturn:
     with open_project(ends_with_process=True) as project:
+        if not options.dry_run and not options.to:
+            project.expect_run(sandboxed=not options.no_sandbox)
         target, source = _target(project, options)
         words = options.args if target.script else take_ours(project, target, options, options.args)
         if options.model and not options.to:
@@ -277,8 +279,9 @@ def _piped(*, wait: bool) -> bytes:
 @takes("description", "what it is about, in a few words")
 @takes("prompt", "执行 @name [args], or run @name [args]")
 @takes("--key", "idempotency key: the same within 5 seconds runs once", metavar="KEY")
-@takes("--model", "told in the result", metavar="MODEL")
+@takes("--model", "kept with the run and told in the result", metavar="MODEL")
 @takes("--timeout", "seconds that the run may take", type=float, metavar="S")
+@takes("--non-interactive", "nobody can answer: a missing param is an error, and nothing is asked")
 def answer_task(options: Options) -> NoReturn:
     """Dispatch a Task to an agent, as a Kernel does, and print one result.
 
@@ -290,7 +293,8 @@ def answer_task(options: Options) -> NoReturn:
     from skillyard.app.task import Kernel
 
     with open_project(ends_with_process=True) as project, ProgramLines() as lines:
-        decider = project.ask_person(ask, options.lang) if on_terminal() else None
+        asks = on_terminal() and not options.non_interactive
+        decider = project.ask_person(ask, options.lang) if asks else None
         result = Kernel(project, options.lang, decider).task(
             options.agent,
             options.description,
@@ -298,6 +302,7 @@ def answer_task(options: Options) -> NoReturn:
             idempotency_key=options.key,
             model=options.model,
             timeout_seconds=options.timeout,
+            interactive=not options.non_interactive,
             on_progress=lines,
         )
         finish_run(result, options.style, project.write_file)

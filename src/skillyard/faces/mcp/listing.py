@@ -8,11 +8,9 @@ from itertools import accumulate, count
 from typing import TYPE_CHECKING, NamedTuple
 from unicodedata import category
 
-import mcp_types as types
-from mcp.shared.exceptions import MCPError
-
 from skillyard.core.messages import Lang
 from skillyard.core.skill import Kind
+from skillyard.faces.mcp.protocol import INVALID_PARAMS, ProtocolError
 
 if TYPE_CHECKING:
     from skillyard.catalog.catalog import Catalog
@@ -141,14 +139,14 @@ class Options(NamedTuple):
 _AFTER = "after:"
 
 
-def page_of(skills: Sequence[Shown], cursor: str | None, size: int) -> tuple[Sequence[Shown], str | None]:
-    """The skills behind the cursor, and the next one. A cursor names the last of its page: a list that changes between
-    two pages neither repeats what stayed nor skips it."""
+def page_of(skills: Sequence[Shown], cursor: str | None, size: int) -> tuple[Sequence[Shown], dict[str, str]]:
+    """The skills behind the cursor, and `nextCursor` if there are more. A cursor names the last of its page: a list
+    that changes between two pages neither repeats what stayed nor skips it."""
     if cursor is not None and not cursor.startswith(_AFTER):
-        raise MCPError(types.INVALID_PARAMS, "this cursor is not one of ours")
+        raise ProtocolError(INVALID_PARAMS, "this cursor is not one of ours")
     rest = [shown for shown in skills if shown.address > cursor.removeprefix(_AFTER)] if cursor else skills
     page = rest[:size]
-    return page, f"{_AFTER}{page[-1].address}" if len(rest) > size else None
+    return page, {"nextCursor": f"{_AFTER}{page[-1].address}"} if len(rest) > size else {}
 
 
 #: Claude Code cuts a server's instructions at 2,048 characters; what stands behind that is lost, not shortened.

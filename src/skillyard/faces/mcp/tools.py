@@ -10,8 +10,6 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import mcp_types as types
-
 from skillyard.app.project import Project
 from skillyard.app.task import SKILLS, WORKER, Kernel
 from skillyard.core.backend_events import Event
@@ -26,6 +24,7 @@ from skillyard.core.values import Json, check_value
 from skillyard.faces.command import AGENT, EXPECTED, as_skill_error
 from skillyard.faces.mcp import listing
 from skillyard.faces.mcp.listing import Shown, clean, safe_names
+from skillyard.faces.mcp.protocol import Fields
 from skillyard.faces.mcp.resources import list_files
 from skillyard.faces.skill_data import as_full_data, as_run_data, as_search_data, line_of
 
@@ -110,14 +109,14 @@ def _choices(choices: Sequence[str]) -> dict[str, Any]:
     return {"enum": plain} if 0 < len(plain) <= _MOST_CHOICES else {}
 
 
-def skill_tool(shown: Shown, skill: Skill) -> types.Tool:
-    return types.Tool(
-        name=shown.name,
-        title=clean(skill.title or shown.address, 80) or shown.name,
-        description=clean(skill.description, 1_000) or "A skill without a description.",
-        input_schema=dict(signature_of(skill).schema),
-        annotations=types.ToolAnnotations(read_only_hint=False, open_world_hint=True),
-    )
+def skill_tool(shown: Shown, skill: Skill) -> Fields:
+    return {
+        "name": shown.name,
+        "title": clean(skill.title or shown.address, 80) or shown.name,
+        "description": clean(skill.description, 1_000) or "A skill without a description.",
+        "inputSchema": signature_of(skill).schema,
+        "annotations": {"readOnlyHint": False, "openWorldHint": True},
+    }
 
 
 class Arguments(NamedTuple):
@@ -387,14 +386,14 @@ _NEEDS = {"agent_dispatch": "dispatch", "job_run": "jobs"}
 _DECLARED = tomllib.loads(Path(__file__).with_name("tools.toml").read_text("utf-8"))
 
 
-def _own_tool(name: str, declared: Mapping[str, Any]) -> types.Tool:
-    hints = types.ToolAnnotations(read_only_hint=name in READING, open_world_hint=name not in READING)
-    return types.Tool(name=name, output_schema=_DECLARED["envelope"], annotations=hints, **declared)
+def _own_tool(name: str, declared: Fields) -> Fields:
+    hints = {"readOnlyHint": name in READING, "openWorldHint": name not in READING}
+    return {"name": name, "outputSchema": _DECLARED["envelope"], "annotations": hints, **declared}
 
 
 _OWN = {name: _own_tool(name, declared) for name, declared in _DECLARED["tools"].items()}
 
 
-def own_tools(allowed: Container[str]) -> tuple[types.Tool, ...]:
+def own_tools(allowed: Container[str]) -> tuple[Fields, ...]:
     """Return those that everybody has, and those that the person allowed."""
     return tuple(tool for name, tool in _OWN.items() if name not in _NEEDS or _NEEDS[name] in allowed)
