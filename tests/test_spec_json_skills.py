@@ -433,11 +433,13 @@ def test_an_entry_may_be_a_compiled_program(yard: Project, role: Path, tmp_path:
     program = role / ".claude" / "skills" / "编译 程序"
     subprocess.run(["cc", "-o", program, tmp_path / "skill.c"], check=True)
     (role / "agent.yaml").write_text("skills: [{name: 编译, entry: .claude/skills/编译 程序}]\n", "utf-8")
-    executor = JobExecutor(yard)
 
-    assert executor.execute_skill("dev_efficiency_analyst", "编译", "go")["data"] == 7
+    def ask() -> Any:
+        return JobExecutor(yard).execute_skill("dev_efficiency_analyst", "编译", "go")
+
+    assert ask()["data"] == 7
     program.chmod(0o644)
-    assert "chmod +x" in executor.execute_skill("dev_efficiency_analyst", "编译", "go")["error"]["message"]
+    assert "chmod +x" in ask()["error"]["message"]
 
 
 def test_execute_skill_takes_a_timeout(yard: Project, role: Path) -> None:
