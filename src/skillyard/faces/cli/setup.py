@@ -7,7 +7,7 @@ from pathlib import Path
 
 from skillyard.app.health import diagnose
 from skillyard.app.project import open_project
-from skillyard.app.setup import lay_out, look, make_configs, resolve_root, write_config
+from skillyard.app.setup import lay_out, lay_out_examples, look, make_configs, resolve_root, write_config
 from skillyard.core.child_process import refuse_inside_agents
 from skillyard.core.errors import SandboxUnavailable, SkillError, StateDamaged
 from skillyard.core.messages import Message
@@ -32,6 +32,7 @@ _ENTRY_NOTES = {
 
 
 @takes("folder", "the project's folder (here)", nargs="?", default=".", metavar="DIR")
+@takes("--examples", "add ten example skills, and files to try them on")
 @takes("--check", "write nothing; exit with 1 on drift")
 @takes("--mcp", "configure claude-code, codex or opencode to use our server", metavar="AGENT,…")
 @takes("--yes", "with --mcp: write without being asked")
@@ -44,7 +45,7 @@ def answer_init(options: Options) -> Answer:
 
     examples:
       skillyard init
-      skillyard init my-project
+      skillyard init --examples demo
       skillyard init --check
       skillyard init --mcp claude-code,codex,opencode
     """
@@ -52,6 +53,8 @@ def answer_init(options: Options) -> Answer:
     if options.mcp is not None:
         return _configure_agents(root, options)
     found = look(root) if options.check else lay_out(root)
+    if options.examples and not options.check:
+        found = (*found, *lay_out_examples(root))
     bad, made = sum(each.is_drift for each in found), sum(each.standing == "made" for each in found)
     data: dict[str, Json] = {state: [each.path for each in found if each.standing == state] for state in _FILE_STATES}
     rows = []
