@@ -616,6 +616,7 @@ class Project:
             make_request=self.make_dispatch_request,
             dispatch=lambda request, stop: self.dispatcher.dispatch(request, stop=stop),
             back_up=self.back_up_if_due,
+            notify_to=self.settings.notify,
         )
 
     def engine_config(self) -> "skillyard.jobs.engine.EngineConfig":
