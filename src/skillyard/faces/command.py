@@ -7,11 +7,11 @@ import os
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import pairwise
 from types import ModuleType
-from typing import Any, NamedTuple, NoReturn, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self, TypeAlias, TypeVar
 
 from skillyard.core.errors import InvalidArgs, PermissionDenied, RuntimeFailed, SkillError, StateDamaged, StoreFailed
 from skillyard.core.messages import DOMAIN, LOCALE, Lang, Message, render
@@ -20,10 +20,14 @@ from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces import present
 
+if TYPE_CHECKING:
+    from skillyard.faces.live_line import LiveLine
+
 #: The agent of commands that run no skill and no script.
 AGENT = "skillyard"
 USAGE = 2
 _WIDEST = 100
+_LONGEST_LINE, _LONGEST_NOTE = 65536, 400
 _LAYOUTS = ("human", "lines", "block", "json")
 
 #: BrokenPipeError is one of them and none to tell of: nobody is there to read it.
@@ -336,21 +340,62 @@ def read_object(text: str, option: str) -> dict[str, Json]:
 class ProgramLines:
     """Shows what a program says on stderr while it runs, each line marked as the program's.
 
-    Nothing of it can move the cursor, and no line of it can pass for a question or an advice of ours. Leaving the
-    block ends a line that the program left open.
+    Nothing of it can move the cursor, and no line of it can pass for a question or an advice of ours. On a terminal,
+    where `doing` says what runs, a line of ours below it shows that it goes on: what reports progress is shown there
+    alone. Leaving the block ends a line that the program left open.
     """
 
-    def __init__(self) -> None:
-        self._at_start = True
+    def __init__(self, doing: str = "") -> None:
+        self._at_start, self._rest = True, b""
+        self._doing, self._note, self._bar = doing, doing, ""
+        self._live: LiveLine | None = None
 
     def __enter__(self) -> Self:
+        if self._doing and sys.stderr.isatty():
+            from skillyard.faces.live_line import LiveLine  # noqa: PLC0415  (only a terminal has one)
+
+            self._live = LiveLine(self._standing, sys.stderr).__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._live.__exit__()
+            self._write(self._rest)
         if not self._at_start:
-            self(b"\n")
+            self._write(b"\n")
 
     def __call__(self, piece: bytes) -> None:
+        if self._live is None:
+            self._write(piece)
+            return
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        for line in lines:
+            self._hear(self._live, line)
+        if len(self._rest) > _LONGEST_LINE:
+            self._write(self._rest)
+            self._rest = b""
+        elif drawn := self._rest.rpartition(b"\r")[2].strip():  # a bar of the program's own, drawn over and over
+            self._note_of(drawn)
+
+    def _standing(self) -> str:
+        return f"{self._bar} {self._note}".strip()
+
+    def _hear(self, live: "LiveLine", line: bytes) -> None:
+        from skillyard.faces.live_line import bar, read_progress  # noqa: PLC0415  (only a terminal has a line)
+
+        last = line.rstrip(b"\r").rpartition(b"\r")[2]
+        if progress := read_progress(last.decode("utf-8", "replace")):
+            self._bar = f"{bar(progress.done, is_ascii=live.is_ascii)} {progress.done}"
+            self._note = progress.note or self._doing
+            return
+        live.clear()
+        self._write(last + b"\n")
+        self._note_of(last)
+
+    def _note_of(self, line: bytes) -> None:
+        self._note = line[:_LONGEST_NOTE].decode("utf-8", "replace").strip() or self._note
+
+    def _write(self, piece: bytes) -> None:
         text = present.printable(piece.decode("utf-8", "replace"))
         for line in text.splitlines(keepends=True):
             sys.stderr.write(f"| {line}" if self._at_start else line)
@@ -392,12 +437,18 @@ def ask(question: str) -> str | None:
 
     Whatever the question quotes, it looks like what it is.
     """
-    sys.stderr.write(present.printable(question))
-    sys.stderr.flush()
-    line = sys.stdin.readline()
+    with _alone():
+        sys.stderr.write(present.printable(question))
+        sys.stderr.flush()
+        line = sys.stdin.readline()
     if not line:  # what comes next starts on a line of its own
         sys.stderr.write("\n")
     return line.rstrip("\n") if line else None
+
+
+def _alone() -> AbstractContextManager[None]:
+    """Nothing of ours is drawn on the line of a question."""
+    return present.DRAWN[-1].paused() if present.DRAWN else nullcontext()
 
 
 def confirm(question: str) -> bool:
@@ -418,6 +469,8 @@ def ask_key(question: str, keys: str) -> str:
     import tty  # noqa: PLC0415
 
     before = termios.tcgetattr(sys.stdin)
+    paused = _alone()
+    paused.__enter__()
     try:
         tty.setcbreak(sys.stdin, termios.TCSADRAIN)  # before we ask, and without losing what was typed ahead
         sys.stderr.write(present.printable(question))
@@ -427,5 +480,6 @@ def ask_key(question: str, keys: str) -> str:
         key = typed.strip("\x04")
     finally:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+        paused.__exit__(None, None, None)
     sys.stderr.write(f"{key}\n")
     return key

@@ -29,6 +29,7 @@ from skillyard.faces.present import (
     change_line,
     columns_of,
     cut,
+    encodes,
     label,
     one_line,
     printable,
@@ -133,7 +134,7 @@ def result_lines(result: Result, look: Look, encoding: str = "utf-8") -> Iterato
 
 def _head(result: Result, look: Look, encoding: str) -> Iterator[Line]:
     icon = result.mark.icon
-    if look.ascii or not _encodes(icon, encoding):
+    if look.ascii or not encodes(icon, encoding):
         icon = result.mark.ascii
     style = _HEAD_STYLES.get(result.state, "warning")
     kind = str(result.data.get("type", "")) if result.state is State.ERROR else ""
@@ -145,14 +146,6 @@ def _head(result: Result, look: Look, encoding: str) -> Iterator[Line]:
             yield Span(f"{icon} {result.agent} "), Span(f"{kind}:", style), Span(text.removeprefix(start))
         else:
             yield (Span(f"{icon} " if number == 0 else indent), Span(text, "strong" if not kind else ""))
-
-
-def _encodes(text: str, encoding: str) -> bool:
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _blocks(result: Result, look: Look) -> Iterator[Iterable[Line]]:

@@ -6,12 +6,15 @@ import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, Self, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TextIO, TypeAlias
 
 from skillyard.core.errors import PermissionDenied
 from skillyard.core.messages import Lang, Message, render, translate
 from skillyard.core.result import Result, as_size
 from skillyard.core.values import Json
+
+if TYPE_CHECKING:
+    from skillyard.faces.live_line import LiveLine
 
 _TELL_SECONDS = 0.2
 _CLEANED = {
@@ -25,6 +28,10 @@ _FIRST_LINES = 5
 _ASIDE = "mybox/workspace"
 _NO_TERMINAL = 100
 _SIGNS = {"added": "+", "modified": "~", "deleted": "-", "renamed": ">", "mode": "%"}
+
+
+#: What is drawn on the last line of stderr just now: whatever is written there wipes it out before.
+DRAWN: list["LiveLine"] = []
 
 
 class Style(NamedTuple):
@@ -116,6 +123,8 @@ def _show_raw(result: Result, style: Style, out: TextIO) -> None:
 def write_lines(lines: Iterable[str], lang: Lang, out: TextIO | None = None) -> None:
     """Write lines for people, to stderr unless told otherwise."""
     out = out or sys.stderr
+    for line in DRAWN:
+        line.clear()
     write_encoded(out, "".join(f"{one_line(render(line, lang))}\n" for line in lines))
     out.flush()
 
@@ -199,6 +208,14 @@ def show_table(table: Table, out: TextIO, lang: Lang = Lang.EN) -> None:
     write_encoded(out, "\n".join(lines) + "\n")
 
 
+def encodes(text: str, encoding: str) -> bool:
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def columns_of(out: TextIO) -> int:
     """How wide the terminal is; 100 where there is none."""
     asked = os.environ.get("COLUMNS", "")
@@ -271,39 +288,56 @@ def write_encoded(stream: TextIO, text: str, encoding: str = "") -> None:
 class StatusLine:
     """A line on stderr that tells a person how far long work has come; silent where nobody looks."""
 
+    #: Whether a timer draws it anew with a spinner and the time.
+    ticks = True
+
     def __init__(self, doing: str, lang: Lang = Lang.EN, err: TextIO | None = None) -> None:
         self._doing, self._lang, self._err = one_line(render(doing, lang)), lang, err or sys.stderr
-        self._width, self._counted = 0, 0.0
+        self._text, self._shown, self._counted = self._doing, False, 0.0
+        self._live: LiveLine | None = None
 
     def __enter__(self) -> Self:
+        if self.ticks and self._err.isatty():
+            from skillyard.faces.live_line import LiveLine  # noqa: PLC0415  (only a terminal has one)
+
+            self._live = LiveLine(lambda: self._text, self._err).__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._width:
-            self._err.write("\r" + " " * self._width + "\r")
+        if self._live:
+            self._live.__exit__()
+        self._wipe()
+
+    def _wipe(self) -> None:
+        if self._shown:
+            self._err.write("\r\x1b[K")
             self._err.flush()
-            self._width = 0
+            self._shown = False
 
     def say(self, text: str) -> None:
         """Print a line that stays."""
-        self.__exit__()
+        self._wipe()
         write_lines([text], self._lang, self._err)
 
     def __call__(self, step: str) -> None:
         """Show the latest step of work whose end nobody knows."""
+        self._text = f"{self._doing}: {one_line(render(step, self._lang))}"
         if self._err.isatty():
-            text = cut(f"{self._doing}: {one_line(render(step, self._lang))}", 78)
-            self.__exit__()
-            self._width = cell_width(text)
-            write_encoded(self._err, text)
+            if self._live:
+                self._live.clear()
+            write_encoded(self._err, f"\r{cut(self._text, columns_of(self._err) - 1)}\x1b[K")
             self._err.flush()
+            self._shown = True
 
     def count(self, done: int, total: int) -> None:
         """Show how many of how many, five times a second at most."""
         self._counted = self._counted or time.monotonic()
-        if time.monotonic() - self._counted >= _TELL_SECONDS:
+        if time.monotonic() - self._counted >= _TELL_SECONDS and self._err.isatty():
+            from skillyard.faces.live_line import bar  # noqa: PLC0415  (only a terminal has one)
+
             self._counted = time.monotonic()
-            self(f"{done}/{total}")
+            drawn = bar(f"{done}/{total}", is_ascii=not encodes("█░", self._err.encoding or "utf-8"))
+            self(f"{drawn} {done}/{total}")
 
 
 def label(name: str, lang: Lang) -> str:

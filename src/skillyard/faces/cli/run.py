@@ -203,7 +203,7 @@ def _result(project: Project, request: Request, options: Options) -> Result:
 
 def _run(project: Project, request: Request, options: Options) -> Result:
     if not options.to:
-        with ProgramLines() as lines:
+        with ProgramLines("" if options.json else request.name) as lines:
             return project.runtime.run(request, lines)
     from skillyard.faces.cli.agents import Watching
 
@@ -292,17 +292,16 @@ def answer_task(options: Options) -> NoReturn:
     """
     from skillyard.app.task import Kernel
 
-    with open_project(ends_with_process=True) as project, ProgramLines() as lines:
-        asks = on_terminal() and not options.non_interactive
-        decider = project.ask_person(ask, options.lang) if asks else None
-        result = Kernel(project, options.lang, decider).task(
-            options.agent,
-            options.description,
-            options.prompt,
-            idempotency_key=options.key,
-            model=options.model,
-            timeout_seconds=options.timeout,
-            interactive=not options.non_interactive,
-            on_progress=lines,
-        )
+    with open_project(ends_with_process=True) as project:
+        decider = project.ask_person(ask, options.lang) if on_terminal() else None
+        with ProgramLines("" if options.json else options.agent) as lines:
+            result = Kernel(project, options.lang, decider).task(
+                options.agent,
+                options.description,
+                options.prompt,
+                idempotency_key=options.key,
+                model=options.model,
+                timeout_seconds=options.timeout,
+                on_progress=lines,
+            )
         finish_run(result, options.style, project.write_file)

@@ -44,7 +44,16 @@ _MOST_NAMED = 20
 _MOST_PARAMS = 64
 _MOST_CHOICES = 100
 _DESCRIPTION = 300
-_TYPES = {ParamType.INT: "integer", ParamType.NUMBER: "number", ParamType.BOOL: "boolean"}
+_TYPES = {
+    ParamType.INT: "integer",
+    ParamType.NUMBER: "number",
+    ParamType.BOOL: "boolean",
+    ParamType.OBJECT: "object",
+    ParamType.ARRAY: "array",
+}
+_JSON_TYPES = frozenset({"string", *_TYPES.values()})
+#: Levels of a nested declaration that are shown.
+_DEEPEST = 4
 _FORMATS = {"email": "email", "url_format": "uri"}
 
 
@@ -90,7 +99,7 @@ def _action(skill: Skill) -> dict[str, Any]:
 
 
 def _property(param: Param) -> dict[str, Any]:
-    shown: dict[str, Any] = {"type": _TYPES.get(param.type, "string")}
+    shown: dict[str, Any] = {"type": _TYPES.get(param.type, "string"), **_inside(param.inside or {})}
     if said := clean(param.description or param.prompt, _DESCRIPTION):
         shown["description"] = said
     shown |= _choices(param.choices)
@@ -100,6 +109,31 @@ def _property(param: Param) -> dict[str, Any]:
     is_plain = clean(default, _DESCRIPTION) == default if isinstance(default, str) else isinstance(default, int | float)
     if is_plain:
         shown["default"] = default
+    return shown
+
+
+def _inside(declared: Mapping[str, Any], depth: int = 1) -> dict[str, Any]:
+    """Return what a declared object or list holds: the types by name, as deep as a model reads."""
+    if depth > _DEEPEST:
+        return {}
+    shown: dict[str, Any] = {}
+    if declared.get("type") in _JSON_TYPES:
+        shown["type"] = declared["type"]
+    if isinstance(text := declared.get("description"), str) and (said := clean(text, _DESCRIPTION)):
+        shown["description"] = said
+    if isinstance(listed := declared.get("enum"), list):
+        shown |= _choices([each for each in listed if isinstance(each, str)])
+    if isinstance(items := declared.get("items"), Mapping):
+        shown["items"] = _inside(items, depth + 1)
+    if isinstance(properties := declared.get("properties"), Mapping):
+        plain = [name for name in properties if clean(name, 200) == name][:_MOST_CHOICES]
+        specs = {name: properties[name] for name in plain}
+        shown["properties"] = {
+            name: _inside(spec, depth + 1) for name, spec in specs.items() if isinstance(spec, Mapping)
+        }
+        required = declared.get("required")
+        if isinstance(required, list) and (names := [name for name in required if name in shown["properties"]]):
+            shown["required"] = names
     return shown
 
 
