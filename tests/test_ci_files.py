@@ -56,7 +56,12 @@ def test_the_steps_of_the_action_do_what_they_say(
         if "env" not in step:  # installs Python and this package
             continue
         named = {key: given[value.split("inputs.")[1].split()[0]] for key, value in step["env"].items()}
-        env = {**os.environ, **named, "PATH": f"{bin_folder}:{os.environ['PATH']}", "SKILLYARD_HOME": str(tmp_path / "h")}
+        env = {
+            **os.environ,
+            **named,
+            "PATH": f"{bin_folder}:{os.environ['PATH']}",
+            "SKILLYARD_HOME": str(tmp_path / "h"),
+        }
         codes.append(subprocess.run(["bash", "-e", "-c", step["run"]], cwd=project, env=env, check=False).returncode)
 
     assert codes == expected
