@@ -1,4 +1,4 @@
-"""What others call in their CI: the hooks for pre-commit, the GitHub Action, and the skill that teaches agents our command."""
+"""What others call in their CI: hooks for pre-commit, a GitHub Action, and the skill that teaches our command."""
 
 import os
 import re
