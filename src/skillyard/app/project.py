@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     import skillyard.jobs.jobs
     import skillyard.jobs.project_jobs
     import skillyard.runners.probes
+    import skillyard.runners.prompt
     import skillyard.runtime.pipeline
     import skillyard.runtime.record
     import skillyard.runtime.trial
@@ -399,6 +400,10 @@ class Project:
             reads_project=self.settings.reads_project and self._project_file.reads_project(),
         )
 
+    def prompt_text(self, name: str) -> str:
+        """Return what an agent is to follow: a prompt skill's text without its frontmatter, no arguments filled in."""
+        return skillyard.runners.prompt.read_body(self.catalog.resolve(name))
+
     def write_file(self, path: str, content: bytes) -> None:
         """Write below the project's root. No link is followed, and whatever stands there is replaced."""
         skillyard.catalog.files.write_below(self.root, path, content)
@@ -596,6 +601,7 @@ class Project:
             make_request=self.make_dispatch_request,
             dispatch=lambda request, stop: self.dispatcher.dispatch(request, stop=stop),
             back_up=self.back_up_if_due,
+            notify_to=self.settings.notify,
         )
 
     def engine_config(self) -> "skillyard.jobs.engine.EngineConfig":

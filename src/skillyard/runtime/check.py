@@ -14,6 +14,7 @@ from pathlib import Path
 
 from skillyard.core.errors import InvalidArgs, InvalidParam, MetadataMissing, ParamMissing
 from skillyard.core.messages import Message
+from skillyard.core.patterns import lazy_pattern
 from skillyard.core.result import Call, Request
 from skillyard.core.skill import Param, ParamType, Skill
 from skillyard.core.values import Json, check_value
@@ -23,8 +24,8 @@ from skillyard.trust.run_policy import NamedPath, find_named, resolve_output
 OUTPUT = "output"
 _SCRIPT_SECONDS = 300.0
 _OUTPUT_FOLDER = "mybox/output"
-_URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#]+[^\s]*", re.IGNORECASE)
-_EMAIL = re.compile(r"[^@\s]+@[^@\s.]+(\.[^@\s.]+)+")
+_URL = lazy_pattern(r"[a-z][a-z0-9+.-]*://[^\s/?#]+[^\s]*", re.IGNORECASE)
+_EMAIL = lazy_pattern(r"[^@\s]+@[^@\s.]+(\.[^@\s.]+)+")
 #: What `validation` may name in SKILL.md.
 #: Each takes the text, and the project with what lies over it.
 _RULES: Mapping[str, Callable[[str, Sequence[Path]], bool]] = {

@@ -54,6 +54,9 @@ class Permissions(NamedTuple):
     def show_wants(self) -> consent.ShownWants:
         return consent.show_wants(self.grants, self.root)
 
+    def list_coverage(self) -> tuple[consent.Coverage, ...]:
+        return consent.list_coverage(self.root)
+
     def trust(self, shown: consent.ShownWants) -> None:
         consent.trust(self.grants, self.root, shown)
 

@@ -21,6 +21,7 @@ from skillyard.core.messages import Lang, Message
 from skillyard.core.result import Request
 from skillyard.core.skill import Skill
 from skillyard.faces.mcp.listing import Shown, clean, safe_names
+from skillyard.faces.mcp.model_results import for_model
 from skillyard.faces.mcp.protocol import INTERNAL_ERROR, INVALID_PARAMS, Fields, ProtocolError
 
 SCHEME = "skill://"
@@ -144,7 +145,7 @@ def read_prompt(project: Project, shown: Shown, given: Fields, lang: Lang) -> Fi
     result = project.runtime.run(Request(name=shown.address, args=_words(skill, given), lang=lang))
     if not result.ok:
         raise ProtocolError(INVALID_PARAMS, result.summary, {"hint": result.meta.get("hint")})
-    text = result.data.get("rendered") or result.data.get("content")
+    text = for_model(project, result, lang).data["content"]
     said = clean(skill.description, 500)
     message = {"role": "user", "content": {"type": "text", "text": str(text)}}
     return {**({"description": said} if said else {}), "messages": [message]}
