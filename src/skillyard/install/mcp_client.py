@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import IO, Any, Protocol, TypeAlias, cast
 from urllib.parse import urlsplit
 
-from skillyard import __version__
 from skillyard.core.errors import SourceFailed, SourceRefused
 from skillyard.core.messages import Message
 from skillyard.install.names import shown
@@ -37,7 +36,7 @@ _PROBE_SECONDS = 15.0
 #: A server that was told to end gets this long.
 _END_SECONDS = 0.5
 _META = "io.modelcontextprotocol/"
-_ABOUT_US = {"name": "skillyard", "version": __version__}
+_ABOUT_US = {"name": "skillyard", "version": "1"}
 _CAPABILITIES: Mapping[str, Mapping[str, Mapping[str, str]]] = {"extensions": {EXTENSION: {}}}
 #: What a program gets of our environment, as the protocol's own clients do it.
 _INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
@@ -268,7 +267,7 @@ class _Http:
         fields = {
             "Content-Type": "application/json",
             "Accept": "application/json, text/event-stream",
-            "User-Agent": f"skillyard/{__version__}",
+            "User-Agent": "skillyard",
             **self._server.headers,
             **headers,
             **({"Mcp-Session-Id": self._session} if self._session else {}),
