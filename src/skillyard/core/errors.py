@@ -520,6 +520,12 @@ class Cancelled(SkillError, recoverable=True):
         super().__init__(Message("the job {name} was cancelled", name=name), name=name)
 
 
+class Replaced(Cancelled):
+    """Its schedule's next run took its place, as `overlap: replace` says."""
+
+    summary_template = Message("replaced by the next run: {name}")
+
+
 class AgentSilent(Timeout):
     """It runs, but nothing comes any more; `words` is the last that it said on the side."""
 

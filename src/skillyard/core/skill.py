@@ -2,7 +2,6 @@
 
 Lists need a kind's name and nothing else, so its module is named here and loaded only when a skill of it is used."""
 
-import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple, final
 
 from skillyard.core.messages import Message, as_json, of_json
-from skillyard.core.values import NOTHING, Json
+from skillyard.core.values import NOTHING, Json, lazy_pattern
 
 
 @final
@@ -90,7 +89,7 @@ Kind.JSON = Kind.declare(
 
 #: A slot of a command, `{name}` or `${name}`: one pattern for those who read and those who fill.
 NAME: Final = r"[^\W\d][\w-]*"
-SLOT: Final = re.compile(rf"\$?\{{({NAME})\}}")
+SLOT: Final = lazy_pattern(rf"\$?\{{({NAME})\}}")
 #: The slots that we fill; all others are params.
 OWN_SLOTS: Final = frozenset({"output", "skill", "baseDir", "CLAUDE_SKILL_DIR"})
 

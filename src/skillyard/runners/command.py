@@ -5,7 +5,6 @@ The template is split first and filled second, so a param can never add an argum
 
 import json
 import os
-import re
 import shlex
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
@@ -16,7 +15,7 @@ from skillyard.core.errors import InvalidCommand, InvalidParam, ProgramMissing
 from skillyard.core.messages import RAN, RAN_TO, Message
 from skillyard.core.result import Call, Outcome
 from skillyard.core.skill import NAME, OWN_SLOTS, SLOT, ParamType, Skill
-from skillyard.core.values import Json
+from skillyard.core.values import Json, lazy_pattern
 from skillyard.runners.interpreters import find_program as find_installed
 from skillyard.runners.interpreters import interpreter_of, runs_python
 from skillyard.runners.kind import (
@@ -36,10 +35,10 @@ from skillyard.sandbox.launch import Launch, Sandbox
 if TYPE_CHECKING:
     from skillyard.runners.probes import Probe, Trial
 
-_QUOTED = re.compile(r"'[^']*'|\\.")
-_IN_DOUBLE_QUOTES = re.compile(r'"(?:[^"\\]|\\.)*"')
-_SHELL = re.compile(rf"[|&;<>()`\n]|\$(?!\{{{NAME}\}})")
-_SHELL_IN_DOUBLE_QUOTES = re.compile(rf"`|\$(?!\{{{NAME}\}})")
+_QUOTED = lazy_pattern(r"'[^']*'|\\.")
+_IN_DOUBLE_QUOTES = lazy_pattern(r'"(?:[^"\\]|\\.)*"')
+_SHELL = lazy_pattern(rf"[|&;<>()`\n]|\$(?!\{{{NAME}\}})")
+_SHELL_IN_DOUBLE_QUOTES = lazy_pattern(rf"`|\$(?!\{{{NAME}\}})")
 #: Programs, and options of any program, whose operand is code: a value there would be run.
 _CODE_PROGRAMS = frozenset({"awk", "gawk", "mawk", "sed", "ssh", "xargs", "eval"})
 _CODE_OPTIONS = frozenset({"-c", "-e", "--eval", "--command", "-p", "--print", "-E"})

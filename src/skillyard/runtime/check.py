@@ -16,15 +16,15 @@ from skillyard.core.errors import InvalidArgs, InvalidParam, MetadataMissing, Pa
 from skillyard.core.messages import Message
 from skillyard.core.result import Call, Request
 from skillyard.core.skill import Param, ParamType, Skill
-from skillyard.core.values import Json, check_value
+from skillyard.core.values import Json, check_value, lazy_pattern
 from skillyard.trust.run_policy import NamedPath, find_named, resolve_output
 
 #: The slot that we fill ourselves, and that a caller may name.
 OUTPUT = "output"
 _SCRIPT_SECONDS = 300.0
 _OUTPUT_FOLDER = "mybox/output"
-_URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#]+[^\s]*", re.IGNORECASE)
-_EMAIL = re.compile(r"[^@\s]+@[^@\s.]+(\.[^@\s.]+)+")
+_URL = lazy_pattern(r"[a-z][a-z0-9+.-]*://[^\s/?#]+[^\s]*", re.IGNORECASE)
+_EMAIL = lazy_pattern(r"[^@\s]+@[^@\s.]+(\.[^@\s.]+)+")
 #: What `validation` may name in SKILL.md.
 #: Each takes the text, and the project with what lies over it.
 _RULES: Mapping[str, Callable[[str, Sequence[Path]], bool]] = {
