@@ -598,7 +598,7 @@ def test_a_prompt_skill_is_run_by_an_agent_and_counts_as_its_run(
     run = yard.find_run(told["meta"]["run"])
     assert run is not None
     assert (run.skill, run.agent, run.kind) == ("ideas", "small", "prompt")
-    assert yard.history.uses() == {"ideas": 1}
+    assert (yard.history.uses(), yard.history.loads()) == ({}, {"ideas": 1})
     wrong = envelope(skillyard("run", "@tool", "--to", "small", "--json", "x"))
     assert (wrong["data"]["type"], wrong["agent"]) == ("InvalidArgs", "skills")
     assert skillyard("run", "--model", "m", "@ideas").returncode == 2
