@@ -131,13 +131,16 @@ def retryable_codes() -> frozenset[str]:
 class SkillNotFound(SkillError, recoverable=True):
     summary_template = Message("skill not installed: {name}")
     hint_template = Message(
-        "install it first; `skillyard search {name}` looks for it, `skillyard list` shows what is installed"
+        "{near}install it first: `skillyard add SOURCE` takes a folder, an archive, a git address or "
+        "owner/repo@{name}; `skillyard search {name}` looks for it here, `skillyard list` shows what is installed"
     )
 
     def __init__(self, name: str, nearest: tuple[str, ...] = ()) -> None:
-        near = Message("; nearest: {nearest}", nearest=", ".join(nearest)) if nearest else ""
+        shown = ", ".join(nearest)
+        near = Message("; nearest: {nearest}", nearest=shown) if nearest else ""
+        meant = Message("did you mean {nearest}? Else ", nearest=shown) if nearest else ""
         msg = Message("Skill '{name}' is not installed{near}", name=name, near=near)
-        super().__init__(msg, details={"nearest": list(nearest)}, name=name)
+        super().__init__(msg, details={"nearest": list(nearest)}, name=name, near=meant)
 
     @classmethod
     def advise_person(cls, facts: Mapping[str, Json]) -> Message | None:
@@ -515,6 +518,12 @@ class Cancelled(SkillError, recoverable=True):
 
     def __init__(self, name: str) -> None:
         super().__init__(Message("the job {name} was cancelled", name=name), name=name)
+
+
+class Replaced(Cancelled):
+    """Its schedule's next run took its place, as `overlap: replace` says."""
+
+    summary_template = Message("replaced by the next run: {name}")
 
 
 class AgentSilent(Timeout):

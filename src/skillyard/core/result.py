@@ -148,6 +148,8 @@ class Request(NamedTuple):
     job: Mapping[str, Json] = NOTHING
     #: What the Task said about itself, kept with the run: its description and model.
     task: Mapping[str, Json] = NOTHING
+    #: Those of the words that a shell would take as a redirection or a pipe; only a prompt has any.
+    shell_words: tuple[str, ...] = ()
 
 
 class Call(NamedTuple):

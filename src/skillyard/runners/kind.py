@@ -36,7 +36,7 @@ from skillyard.core.messages import Message
 from skillyard.core.result import Call, Outcome, Result, as_size, meaningful
 from skillyard.core.skill import Skill
 from skillyard.core.states import State
-from skillyard.core.values import NOTHING, Json, check_value
+from skillyard.core.values import NOTHING, Json, check_value, lazy_pattern
 from skillyard.runners.interpreters import run_path
 from skillyard.runners.leftovers import BOX, Snapshot, snapshot_of, stamp_of
 from skillyard.sandbox.launch import Exit, Launch, Policy, Sandbox
@@ -141,17 +141,17 @@ ERROR_FIELDS = frozenset({"type", "msg", "recoverable"})
 INTERNAL = "INTERNAL_ERROR"
 _OURS_IN_ERRORS = ERROR_FIELDS | {"exit_code", "stderr", "usage"}
 #: The line of a traceback that names the exception, and lines that never say why.
-_EXCEPTION = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception|Exit|Interrupt|Warning|Expired|Timeout)\b(?!\()(?::|$)")
-_AT_MARGIN, _AT_MARGIN_OF_GROUP = re.compile(r"(\S.*)"), re.compile(r"\s*\| (\S.*)")
-_NO_MEMORY = re.compile(r"MemoryError|bad_alloc|[Oo]ut of memory|[Cc]annot allocate memory|ENOMEM")
-_NO_REASON = re.compile(r"at [\w<]|Node\.js v|[\^~\-=*}{)(\]\[;,.\s]+$")
+_EXCEPTION = lazy_pattern(r"(?:[\w.]+\.)?\w*(?:Error|Exception|Exit|Interrupt|Warning|Expired|Timeout)\b(?!\()(?::|$)")
+_AT_MARGIN, _AT_MARGIN_OF_GROUP = lazy_pattern(r"(\S.*)"), lazy_pattern(r"\s*\| (\S.*)")
+_NO_MEMORY = lazy_pattern(r"MemoryError|bad_alloc|[Oo]ut of memory|[Cc]annot allocate memory|ENOMEM")
+_NO_REASON = lazy_pattern(r"at [\w<]|Node\.js v|[\^~\-=*}{)(\]\[;,.\s]+$")
 #: Of our own error types, those that a program may state about itself.
 _THEIRS = {"ParamMissing", "InvalidParam", "InvalidArgs", "PermissionDenied", "RuntimeFailed", "RuntimeError"}
 #: Commands that allow something, in a summary where they would look like advice of ours.
-_COMMAND = re.compile(
+_COMMAND = lazy_pattern(
     r"skillyard\s(?:.{0,80}\s)?(?:grant|trust|env|review|revoke|add|link|init|service|run|task|mcp)\b", re.IGNORECASE
 )
-_PLAIN_NAME = re.compile(r"[\w.-]{1,64}")
+_PLAIN_NAME = lazy_pattern(r"[\w.-]{1,64}")
 
 
 def base_environment() -> dict[str, str]:

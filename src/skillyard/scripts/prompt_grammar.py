@@ -28,6 +28,8 @@ _ARCHIVE = re.compile(r"\.(?:skill|zip|tar|tgz|tar\.gz)(?:[@#:]|$)", re.IGNORECA
 _FIRST = re.compile("[@#:]")
 _PYTHONS = frozenset({"python", "python3"})
 _REDIRECTION = re.compile(r"([0-9&]?)(>>?)(.*)", re.DOTALL)
+#: Such a word alone is a redirection, a pipe or the end of a command.
+_PIPED = re.compile(r"[0-9&]?>>?(?:&[0-9]|[\w./~-]*)|<|[|&;]{1,2}")
 _SHELL = re.compile(r"[|;<>]|&&|&\Z")
 _SEPARATORS = ("&&", "||", ";", "；", "|", "然后", "then")
 
@@ -61,7 +63,8 @@ def parse_prompt(text: str, exists: Callable[[str], bool]) -> Request:
         workflow = _as_workflow(_calls(words, exists))
         raise MultiStep(f"one call, one skill: {second!r} is a second step", details={"workflow": workflow})
     name, script = split_name(words[0].text)
-    return Request(name, tuple(word.text for word in words[1:]), script=script)
+    shell_words = tuple(word.text for word in words[1:] if not word.quoted and _PIPED.fullmatch(word.text))
+    return Request(name, tuple(word.text for word in words[1:]), script=script, shell_words=shell_words)
 
 
 def _is_name(word: Word) -> bool:

@@ -2,21 +2,22 @@
 
 import os
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 from skillyard.app.project import Project
+from skillyard.core.cancel_token import CancelToken
 from skillyard.core.child_process import DEPTH
-from skillyard.core.envelope import as_text
 from skillyard.core.errors import InvalidArgs, SkillError
-from skillyard.core.messages import Message
+from skillyard.core.messages import Lang, Message
 from skillyard.core.result import Clock, Request, Result, error_result
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.command import AGENT
 from skillyard.faces.mcp import tools
 from skillyard.faces.mcp.listing import Options, Shown, clean
+from skillyard.faces.mcp.model_results import as_answer, for_model
 from skillyard.faces.mcp.protocol import INVALID_PARAMS, ClientRequest, Fields, FormAnswer, ProtocolError
 from skillyard.faces.mcp.tools import Signature, form_of, signature_of
 
@@ -24,21 +25,30 @@ from skillyard.faces.mcp.tools import Signature, form_of, signature_of
 _LONGEST, _LONGEST_PIECE = 500, 65_536
 #: Between two notifications at least this long: clients draw each.
 _PAUSE_SECONDS = 0.05
+#: And at most: OpenCode ends a call after a minute without news.
+_HEARTBEAT_SECONDS = 10.0
 _KEY, _CHANGES_KEY = "params", "changes"
 _DECISION = {"type": "string", "enum": [tools.APPLY, tools.DISCARD, "later"]}
 _CHANGES_FORM = {"type": "object", "properties": {_CHANGES_KEY: _DECISION}, "required": [_CHANGES_KEY]}
 _MOST_UNDECIDED = 100
+_MOST_STARTED = 32
+_MOST_WAIT_SECONDS = 3_600
+_LOOK_SECONDS = 0.2
+_END_SECONDS = 10.0
 #: An action, then its params, then one that only the skill knows of; more is a skill that never has enough.
 _MOST_QUESTIONS = 5
 
 
 class RunProgress:
-    """Sends the latest line that a run printed to the client. `add` is called in the run's thread."""
+    """Sends the latest line that a run printed to the client; where it prints none, that it is still running.
 
-    def __init__(self, request: ClientRequest) -> None:
-        self._request = request
+    Clients end a call that nothing is heard of. `add` is called in the run's thread."""
+
+    def __init__(self, request: ClientRequest, lang: Lang) -> None:
+        self._request, self._lang = request, lang
         self._rest = b""
-        self._latest, self._lines, self._is_over = "", 0, False
+        self._latest, self._is_over = "", False
+        self._clock = Clock()
         self._changed = threading.Condition()
 
     def add(self, piece: bytes) -> None:
@@ -48,7 +58,6 @@ class RunProgress:
         if latest := next(filter(None, shown), ""):
             with self._changed:
                 self._latest = latest
-                self._lines += len(lines)
                 self._changed.notify()
 
     @contextmanager
@@ -71,10 +80,13 @@ class RunProgress:
         is_over = False
         while not is_over:
             with self._changed:
-                self._changed.wait_for(lambda: self._latest or self._is_over)
+                self._changed.wait_for(lambda: self._latest or self._is_over, timeout=_HEARTBEAT_SECONDS)
                 is_over, latest, self._latest = self._is_over, self._latest, ""
+            seconds = self._clock.seconds
+            if not latest and not is_over:
+                latest = Message("running for {seconds} s", seconds=round(seconds)).render(self._lang)
             if latest:
-                self._request.report_progress(float(self._lines), latest)
+                self._request.report_progress(round(seconds, 3), latest)
             with self._changed:
                 self._changed.wait_for(lambda: self._is_over, timeout=_PAUSE_SECONDS)
 
@@ -84,6 +96,8 @@ class Answering:
         self._project, self._options, self._lang = project, options, options.lang
         #: Results with changes that a client was asked about, by their runs, where it answers in a call of its own.
         self._undecided: dict[str, Result] = {}
+        #: The runs that nobody waits for: how to stop them, and when they have ended.
+        self._started: dict[str, tuple[CancelToken, threading.Event]] = {}
 
     def answer(self, request: ClientRequest, shown: Shown | None) -> Fields:
         """`shown` is the skill that the tool stands for, where it is not one of ours."""
@@ -98,9 +112,14 @@ class Answering:
             given.check(ours[name]["inputSchema"]["properties"])
             if run := tools.RUNNING.get(name):
                 return self._converse(request, run(given, self._options))
-            return as_answer(tools.look(self._project, given, self._lang))
+            if "wait" in given.values:
+                self._wait_for_run(request, given)
+            return self._told(tools.look(self._project, given, self._lang))
         except SkillError as error:
-            return as_answer(error_result(error, AGENT, self._lang, Clock().meta(AGENT)))
+            return self._told(error_result(error, AGENT, self._lang, Clock().meta(AGENT)))
+
+    def _told(self, result: Result) -> Fields:
+        return as_answer(for_model(self._project, result, self._lang))
 
     def _exposed(self, shown: Shown, given: tools.Arguments) -> tools.Asked:
         """A skill's own tool: its properties are its params."""
@@ -119,6 +138,8 @@ class Answering:
         """Run it; where the client can ask, ask for what is missing and go on with the answers."""
         if _CHANGES_KEY in request.responses:
             return self._answered_about_changes(request)
+        if asked.run_id:
+            return self._told(self._start(asked))
         said: dict[str, Json] = dict(request.state) if isinstance(request.state, dict) else {}
         for _ in range(_MOST_QUESTIONS):
             result = self._once(request, asked.answered(said) if said and asked.answered else asked)
@@ -137,7 +158,7 @@ class Answering:
                 break
             said |= values
         if result.meta.get("changes") != "pending":
-            return as_answer(result)
+            return self._told(result)
         return self._ask_about_changes(request, result)
 
     def _form(self, asked: tools.Asked, result: Result) -> Signature | None:
@@ -152,7 +173,7 @@ class Answering:
         """Tell what the run changed; where the client can ask the person, they decide now, else by the command."""
         result = tools.with_diff(self._project, result, self._lang)
         if not request.can_ask or DEPTH in os.environ:
-            return as_answer(result)
+            return self._told(result)
         run_id = str(result.meta["run"])
         if request.is_modern:
             self._undecided[run_id] = result
@@ -171,21 +192,57 @@ class Answering:
         said = str(answer.content.get(_CHANGES_KEY)) if answer and answer.action == "accept" else ""
         if said not in {tools.APPLY, tools.DISCARD}:
             action = answer.action if answer else "unavailable"
-            return as_answer(result._replace(meta={**result.meta, "elicitation": action}))
-        return as_answer(tools.decide(self._project, result, said, self._lang))
+            return self._told(result._replace(meta={**result.meta, "elicitation": action}))
+        return self._told(tools.decide(self._project, result, said, self._lang))
+
+    def _start(self, asked: tools.Asked) -> Result:
+        """Run it in a thread of its own, until the server ends. Return what it came to, or that it is running now."""
+        clock, stop, ended = Clock(), CancelToken(), threading.Event()
+        results: list[Result] = []
+
+        def work() -> None:
+            try:
+                results.append(tools.attempt(asked.agent, self._lang, lambda _: asked.run(self._project, None, stop)))
+            finally:
+                self._started.pop(asked.run_id, None)
+                ended.set()
+
+        if len(self._started) >= _MOST_STARTED:
+            raise InvalidArgs(Message("{count} runs are going on already: wait for one of them", count=_MOST_STARTED))
+        self._started[asked.run_id] = stop, ended
+        threading.Thread(target=work, daemon=True).start()
+        while not ended.wait(_LOOK_SECONDS) and self._project.find_run(asked.run_id) is None:
+            pass
+        if results:
+            return results[0]
+        data: dict[str, Json] = {"skill": asked.name, "run_id": asked.run_id}
+        said = Message("running: {name}; runs with run_id and wait gives its result", name=asked.name).render(
+            self._lang
+        )
+        return Result(asked.agent, State.SUCCESS, said, data, clock.meta(asked.agent, {"run": asked.run_id}))
+
+    def _wait_for_run(self, request: ClientRequest, given: tools.Arguments) -> None:
+        """Until the run has ended, or the time is over. Other processes' runs are looked for again and again."""
+        run_id, until = given.text("run_id"), time.monotonic() + min(given.whole("wait", 1), _MOST_WAIT_SECONDS)
+        with RunProgress(request, self._lang).sending():
+            while (left := until - time.monotonic()) > 0 and not request.stop.cancelled:
+                run = self._project.find_run(run_id)
+                if run is None or run.state != "running":
+                    return
+                _, ended = self._started.get(run.id, (None, threading.Event()))
+                ended.wait(min(left, _LOOK_SECONDS))
+
+    def close(self) -> None:
+        """End the runs that nobody waits for."""
+        started = tuple(self._started.values())
+        for stop, _ in started:
+            stop.cancel()
+        for _, ended in started:
+            ended.wait(_END_SECONDS)
 
     def _once(self, request: ClientRequest, asked: tools.Asked) -> Result:
-        progress = RunProgress(request)
+        progress = RunProgress(request, self._lang)
         with progress.sending():
             return tools.attempt(
                 asked.agent, self._lang, lambda _: asked.run(self._project, progress.add, request.stop)
             )
-
-
-def as_answer(result: Result) -> dict[str, Any]:
-    """Two lines for the model, the same as JSON for programs."""
-    return {
-        "content": [{"type": "text", "text": as_text(result)}],
-        "structuredContent": result.as_dict(),
-        "isError": result.state in {State.ERROR, State.TIMEOUT},
-    }
