@@ -276,7 +276,7 @@ def _add(options: Options) -> Answer:
 
 def _recurring(
     project: Project, jobs: "Jobs"
-) -> tuple[tuple[Schedule, ...], tuple[Schedule, ...], dict[str, TimetableEntry], dict[str, Message]]:
+) -> tuple[tuple[Schedule, ...], tuple[Schedule, ...], dict[str, TimetableEntry], dict[str, str]]:
     """Return the schedules that count, those that wait for trust, what is kept of them by name, and by role the
     first mistake of its file."""
     lines = {line.name: line for line in jobs.engine.timetable.list()}
