@@ -110,6 +110,10 @@ class Runs:
     def forget_before(self, moment: float, keep: int) -> tuple[str, ...]:
         """Drop what is older, or beyond the newest `keep`; return the ids, whose logs can go too. Runs of jobs are
         apart: see `forget_jobs_before`."""
+        query = "SELECT count(*), min(started) FROM runs WHERE project = ?"
+        count, first = self._connection.execute(query, (self._project,)).fetchone()
+        if count <= keep and (first is None or first >= moment):
+            return ()  # mostly; to look takes a tenth of the time of the statement below
         rows = self._connection.execute(
             "DELETE FROM runs WHERE project = ? AND state != ? AND job = '' AND (started < ? OR id NOT IN "
             "(SELECT id FROM runs WHERE project = ? AND job = '' ORDER BY started DESC, id DESC LIMIT ?)) RETURNING id",

@@ -40,8 +40,8 @@ _SCOPE = takes("--global", "the user's own skills", dest="is_global", action="st
 
 @takes(
     "sources",
-    "a folder, an archive, a git address (…/tree/REF/PATH), owner/repo[/path][@skill][#ref], an http(s) archive, or "
-    "…/.well-known/agent-skills/index.json",
+    "a folder, an archive, a git address (…/tree/REF/PATH), owner/repo[/path][@skill][#ref], an http(s) archive, "
+    "…/.well-known/agent-skills/index.json, or mcp:SERVER[/skill]",
     nargs="+",
     metavar="SOURCE",
 )
@@ -53,7 +53,7 @@ _SCOPE = takes("--global", "the user's own skills", dest="is_global", action="st
 @takes("--yes", "take all of several without being asked")
 @takes("--dry-run", "only tell what would be installed")
 def answer_add(options: Options) -> Answer:
-    """Install skills from a folder, an archive, a git repository or the web.
+    """Install skills from a folder, an archive, a git repository, the web or an MCP server.
 
     They go into .claude/skills/ of the project, or with --global into the user's own; skillyard.lock says what came
     from where. Every file is checked and scanned before anything is written. What looks doubtful is held back until
@@ -64,6 +64,7 @@ def answer_add(options: Options) -> Answer:
       skillyard add anthropics/skills@pdf
       skillyard add https://example.org/skills.git --ref v2 --all
       skillyard add skills.zip --skill docx --as word
+      skillyard add mcp:docs/pdf-processing
     """
 
     def choose_names(source: str, offers: "Sequence[Offer]") -> Sequence[str]:
@@ -248,7 +249,8 @@ def _drift_lines(drift: "Drift") -> list[str]:
 def answer_remove(options: Options) -> Answer:
     """Remove installed skills; files that you made or edited stay.
 
-    What `skillyard link` made of them goes too, but for copies that you edited.
+    What `skillyard link` made of them goes too, but for copies that you edited. A skill that was not installed but
+    written here is moved to a trash; `skillyard restore NAME` brings it back.
 
     examples:
       skillyard remove pdf docx
@@ -258,35 +260,59 @@ def answer_remove(options: Options) -> Answer:
         raise InvalidArgs(Message("say which: names, or --source"))
     with open_project() as project:
         installer = project.installer(is_global=options.is_global)
-        folders = [skill.folder for skill in installer.find(options.names, options.source)]
-        question = Message("Remove {names}?", names=", ".join(folders)).render(options.lang)
+        removal = project.plan_removal(options.names, options.source, is_global=options.is_global)
+        folders, own = removal.installed, [entry.folder for entry in removal.own]
+        named = ", ".join((*folders, *map(str, own)))
+        question = Message("Remove {names}?", names=named).render(options.lang)
+        if own:
+            what = Message(
+                "{names} was not installed: it is moved to the trash. Remove {all}?",
+                names=", ".join(map(str, own)),
+                all=named,
+            )
+            question = what.render(options.lang)
         refused = Message("nothing was removed: say yes on a terminal, or give --yes")
-        require_yes(question, refused, accepted=options.yes, details={"skills": [*folders]})
+        require_yes(question, refused, accepted=options.yes, details={"skills": [*folders, *map(str, own)]})
         links = installer.unlink(folders)
         kept = installer.remove(folders)
-        project.contents.forget([installer.target.skills / folder for folder in folders])
+        trash = project.trash(is_global=options.is_global)
+        for entry in removal.own:
+            trash.put(entry.folder, entry.name)
+        project.contents.forget([*(installer.target.skills / folder for folder in folders), *own])
     lines: list[str] = [Message("removed {folder}", folder=folder) for folder in folders]
+    back = Message("moved {folder} to the trash; `skillyard restore {name}` brings it back")
+    lines += [Message(back.template, folder=folder, name=folder.name) for folder in own]
     lines += [Message("kept {path}", path=f"{folder}/{path}") for folder, paths in kept.items() for path in paths]
     for step in links:
         line = Message("{outcome} {path} (for {agent})", outcome=step.outcome, path=step.path, agent=step.agent)
         lines.append(join_messages(": ", (line, step.note)) if step.note else line)
     data: dict[str, Json] = {"removed": [*folders], "kept": {folder: list(paths) for folder, paths in kept.items()}}
-    return Answer(Message("{count} skills removed", count=len(folders)), {**data, "links": _links_data(links)}, lines)
+    data |= {"trashed": list(map(str, own))} if own else {}
+    return Answer(
+        Message("{count} skills removed", count=len(folders) + len(own)), {**data, "links": _links_data(links)}, lines
+    )
 
 
+@takes("names", "skills that `remove` moved to the trash; without any, what the lock says", nargs="*", metavar="NAME")
 @_SCOPE
 @takes("--theirs", "replace files that were edited here")
 def answer_restore(options: Options) -> Answer:
-    """Install exactly what skillyard.lock says, on this machine too.
+    """Install exactly what skillyard.lock says, on this machine too, or bring back what is in the trash.
 
     Skills that are there already stay as they are; files that you edited stay, unless --theirs says otherwise. A
     source that has other bytes now is an error: nothing else is installed in its place.
 
     examples:
       skillyard restore
+      skillyard restore my-own-skill
       skillyard restore --global
     """
     with open_project() as project:
+        if options.names:
+            trash = project.trash(is_global=options.is_global)
+            back = [trash.restore(name.removeprefix("@")) for name in options.names]
+            told = [Message("restored {folder}", folder=folder) for folder in back]
+            return Answer(Message("{count} skills restored", count=len(back)), {"restored": list(map(str, back))}, told)
         with StatusLine(Message("restoring"), options.lang) as steps:
             brought = project.installer(is_global=options.is_global).restore(steps, theirs=options.theirs)
         return _answer_of_install(project, brought, options)
