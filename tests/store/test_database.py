@@ -1,12 +1,14 @@
 """The file that keeps everything: for the user's eyes only, made once."""
 
+import sqlite3
 import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from skillyard.store.database import open_database
+from skillyard.store.database import VERSION, open_database, read_schema
+from skillyard.store.repair import inspect_state
 
 
 def modes(folder: Path) -> set[int]:
@@ -74,3 +76,25 @@ def version_of(path: Path) -> int:
         return int(connection.execute("PRAGMA user_version").fetchone()[0])
     finally:
         connection.close()
+
+
+def test_a_file_of_an_earlier_version_keeps_everything(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    older = read_schema().replace("    loads INTEGER NOT NULL DEFAULT 0,\n", "")
+    older = older.replace(f"user_version = {VERSION}", "user_version = 6")
+    with sqlite3.connect(path) as connection:
+        connection.executescript(older)
+        connection.execute("INSERT INTO usage VALUES ('项目', '周报', 3, 1.5)")
+    connection.close()
+    path.chmod(0o600)
+
+    with ThreadPoolExecutor(4) as pool:
+        versions = list(pool.map(lambda _: version_of(path), range(4)))
+    opened = open_database(path)
+
+    assert set(versions) == {VERSION}
+    columns = "project, skill, count, last, loads"
+    assert opened.execute(f"SELECT {columns} FROM usage").fetchall() == [("项目", "周报", 3, 1.5, 0)]
+    opened.close()
+    assert inspect_state(path).problem == ""
+    assert [file.name for file in tmp_path.iterdir() if "damaged" in file.name] == []

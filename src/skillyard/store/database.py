@@ -24,6 +24,8 @@ from skillyard.store.locks import LOCK_SECONDS
 
 #: The version of the tables. Earlier ones were never released.
 VERSION = 7
+#: The oldest version that is brought to ours with everything in it.
+_OLDEST = 6
 LOCK = "state.lock"
 #: Its modification time is that of the latest attempt to make a backup.
 BACKUP_LOCK = "backup.lock"
@@ -221,6 +223,9 @@ def connect_checked(path: Path, lock_seconds: float, how: str = "") -> StateConn
         if version > VERSION:
             newer = Message("version {version}, and this Skillyard knows {known}", version=version, known=VERSION)
             raise StateNewer(Message("{place}: {reason}", place=path, reason=newer))
+        if _OLDEST <= version < VERSION and not how:
+            _upgrade(connection)
+            version = read_version(connection)
         found = connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'runs'").fetchone()[0]
         if version < VERSION or not found:
             raise as_damaged(path, Message("is not a database of Skillyard"))
@@ -231,6 +236,31 @@ def connect_checked(path: Path, lock_seconds: float, how: str = "") -> StateConn
             connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
         stack.pop_all()
     return connection
+
+
+def _upgrade(connection: StateConnection) -> None:
+    """Make the tables anew as they are now, with what is in those of an earlier version; two may do it at once."""
+    with writing(connection):
+        if read_version(connection) >= VERSION:
+            return
+        kept = "SELECT name FROM sqlite_schema WHERE type = ? AND name NOT LIKE 'sqlite%'"
+        for (name,) in connection.execute(kept, ("index",)).fetchall():
+            connection.execute(f'DROP INDEX "{name}"')
+        before = [name for (name,) in connection.execute(kept, ("table",)).fetchall()]
+        for name in before:
+            connection.execute(f'ALTER TABLE "{name}" RENAME TO "before_{name}"')
+        for statement in read_schema().split(";"):
+            connection.execute(statement)
+        for name in before:
+            columns = set(_columns(connection, name)) & set(_columns(connection, f"before_{name}"))
+            if columns:
+                shared = ", ".join(f'"{column}"' for column in sorted(columns))
+                connection.execute(f'INSERT INTO "{name}" ({shared}) SELECT {shared} FROM "before_{name}"')
+            connection.execute(f'DROP TABLE "before_{name}"')
+
+
+def _columns(connection: StateConnection, table: str) -> list[str]:
+    return [name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", (table,)).fetchall()]
 
 
 def read_schema() -> str:
