@@ -389,8 +389,9 @@ class ProgramLines:
             self._note = progress.note or self._doing
             return
         live.clear()
-        self._write(last + b"\n")
-        self._note_of(last)
+        shown = present.without_colours(last.decode("utf-8", "replace"))
+        self._write(shown.encode() + b"\n")
+        self._note_of(shown.encode())
 
     def _note_of(self, line: bytes) -> None:
         self._note = line[:_LONGEST_NOTE].decode("utf-8", "replace").strip() or self._note

@@ -17,7 +17,7 @@ from skillyard.core.result import Result, as_size
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.fold import JOINED, fold
-from skillyard.faces.paint import Line, Span, find_painter
+from skillyard.faces.paint import ANSI, Line, Span, find_painter
 from skillyard.faces.present import (
     Diff,
     Page,
@@ -33,6 +33,7 @@ from skillyard.faces.present import (
     label,
     one_line,
     printable,
+    without_colours,
     write_encoded,
 )
 
@@ -237,7 +238,8 @@ def _about(result: Result, look: Look) -> str:
 def text_block(text: str, look: Look, whole: str = "", *, markdown: bool = False, indent: str = "") -> Iterator[Line]:
     """A program's text: to the letter where it is drawn or code, at words where a line is too long."""
     shown = text[:_MOST_CHARACTERS]
-    lines = printable(shown).expandtabs(4).split("\n")
+    shown = _with_colours(shown) if look.colour else printable(without_colours(shown))
+    lines = shown.expandtabs(4).split("\n")
     total = text.count("\n") + 1
     while lines and not lines[-1].strip():
         lines.pop()
@@ -270,9 +272,26 @@ def _is_markdown(lines: Sequence[str]) -> bool:
     return sum(any(sign.match(line) for line in lines) for sign in _SIGNS) > 1
 
 
+_SGR = re.compile(r"(\x1b\[[\d;:]*m)")
+#: What hides a text or makes it blink, among the colours.
+_UNWANTED = re.compile(r"(?:^|;)0?[568](?:;|$)")
+
+
+def _with_colours(text: str) -> str:
+    """The text with the program's own colours, and nothing else that a terminal would obey."""
+    pieces = _SGR.split(text)
+    for number, piece in enumerate(pieces):
+        is_colour = number % 2 and not (_UNWANTED.search(piece[2:-1]) and not re.search("[34]8", piece))
+        pieces[number] = piece if is_colour else "" if number % 2 else printable(piece)
+    return "".join(pieces)
+
+
 def _plain(lines: Iterable[str], look: Look, indent: str) -> Iterator[Line]:
     for line in lines:
-        yield from ((Span(indent + text),) for text in _folded(line, look.columns - len(indent)))
+        if "\x1b" in line:
+            yield Span(indent), Span(line, ANSI)
+        else:
+            yield from ((Span(indent + text),) for text in _folded(line, look.columns - len(indent)))
 
 
 def _folded(line: str, columns: int) -> Iterator[str]:
@@ -291,7 +310,9 @@ def _markdown(lines: Iterable[str], look: Look, indent: str) -> Iterator[Line]:
     """Markdown as it is written; with colours, headings, code and emphasis are shown instead of their signs."""
     in_code = False
     for line in lines:
-        if fence := _FENCE.match(line):
+        if "\x1b" in line:
+            yield Span(indent), Span(line, ANSI)
+        elif fence := _FENCE.match(line):
             in_code = not in_code
             yield (Span(indent + line, "dim"),)
         elif in_code or fence:
