@@ -171,7 +171,7 @@ class ParamMissing(SkillError, recoverable=True):
 
     summary_template = Message("missing params: {names}")
     hint_template = Message("ask the user for: {names}")
-    person_template = Message("run it again with a value for each: {required}")
+    person_template = Message("run it again with a value for each of them")
 
     def __init__(
         self,
@@ -201,6 +201,11 @@ class ParamMissing(SkillError, recoverable=True):
 class InvalidParam(SkillError, recoverable=True):
     summary_template = Message("invalid param: {reason}")
     hint_template = Message("correct that param and try again")
+
+    @classmethod
+    def advise_person(cls, facts: Mapping[str, Json]) -> Message | None:
+        known = facts.get("known")
+        return Message("it takes: {names}", names=_as_words(known)) if isinstance(known, list) and known else None
 
 
 class InvalidCommand(SkillError, recoverable=False):
@@ -254,6 +259,7 @@ class MultiStep(SkillError, recoverable=True):
     hint_template = Message(
         "dispatch one skill at a time, or save data.workflow as workflow.yaml: `skillyard flow run workflow.yaml`"
     )
+    person_template = Message("run them one by one, or save the steps: `skillyard flow run workflow.yaml`")
 
 
 class NotGranted(SkillError, recoverable=True):

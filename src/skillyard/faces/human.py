@@ -60,6 +60,11 @@ _OF_ERRORS = frozenset(
         "required",
         "optional",
         "prompts",
+        "capability",
+        "capabilities",
+        "imported",
+        "program",
+        "where",
     }
 )
 _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
@@ -163,6 +168,9 @@ def _blocks(result: Result, look: Look) -> Iterator[Iterable[Line]]:
     whole = _where_whole(result)
     if isinstance(content := data.pop("content", None), str):
         yield text_block(content, look, whole, markdown=is_prompt)
+    if isinstance(usage := data.get("usage"), str) and not result.ok:
+        hidden |= {"usage", "file"} if usage in result.summary else {"usage"}
+        yield _usage(usage, result, look)
     if isinstance(required := result.data.get("required"), list) and result.state is State.PENDING:
         yield _questions(required, data.get("prompts"))
     yield fields_block({key: value for key, value in data.items() if key not in hidden}, look, whole)
@@ -187,6 +195,12 @@ def _cause(result: Result, look: Look) -> Iterator[Line]:
         yield from ((Span(text),) for text in fold(one_line(msg), look.columns))
 
 
+def _usage(usage: str, result: Result, look: Look) -> Iterator[Line]:
+    """The usage line, where the summary does not quote it; a program's own has as many lines as it likes."""
+    if usage.strip() not in result.summary:
+        yield from text_block(usage.strip(), look)
+
+
 def _questions(required: Sequence[Json], prompts: Json) -> Iterator[Line]:
     asked = {str(name): prompts.get(str(name), "") if isinstance(prompts, dict) else "" for name in required}
     width = max(cell_width(name) for name in asked)
@@ -197,6 +211,8 @@ def _questions(required: Sequence[Json], prompts: Json) -> Iterator[Line]:
 def _changes(changes: Sequence[Any], result: Result, look: Look) -> Iterator[Line]:
     pending = result.meta.get("changes") == "pending"
     title = Message("changed in the project ({count}):", count=len(changes))
+    if not result.ok:
+        title = Message("not kept, because it failed ({count}):", count=len(changes))
     yield (Span(title.render(look.lang), "label"),)
     for change in changes[:_MOST_CHANGES]:
         line = one_line(change_line(change))
@@ -406,7 +422,7 @@ def _is_short(value: Json) -> bool:
 
 
 def _as_text(value: Json, look: Look) -> str:
-    return one_line(as_words(value.strip() if isinstance(value, str) else value, look.lang))
+    return one_line(without_colours(as_words(value.strip() if isinstance(value, str) else value, look.lang)))
 
 
 def _field(name: str, text: str, width: int, look: Look, indent: str) -> Iterator[Line]:
