@@ -54,7 +54,7 @@ async def test_no_skill_takes_the_name_of_a_tool_of_ours(connect: Connect, write
     for name in RESERVED:
         write_skill(name, skill(name))
     write_skill("TASK", skill("TASK"), root=Path(write_skill("other", skill("other"))).parents[1])
-    async with connect("--expose-skills", "all") as client:
+    async with connect("--expose-skills", "all", "--allow", "worker") as client:
         tools = (await client.list_tools()).tools
         ours = await client.call_tool("runs", {})
 
@@ -118,7 +118,7 @@ async def test_no_address_reads_anything_but_a_skills_own_plain_files(
     (folder / "folder-out").symlink_to("../other")
     os.mkfifo(folder / "pipe")
     with (folder / "huge.bin").open("wb") as huge:
-        huge.truncate(1_048_577)
+        huge.truncate(16 * 1024 * 1024 + 1)
     async with connect() as client:
         for uri in ADDRESSES:
             with pytest.raises(MCPError):
@@ -139,7 +139,8 @@ async def test_what_a_client_sends_wrongly_is_told_and_never_ends_the_server(
         ("skill_run", {"name": "adder", "params": {"p": {"deep": [1]}}}),
         ("skill_run", {"name": "adder", "params": {"p": "nul\0"}}),
         ("skill_run", {"name": "../../adder"}),
-        ("skill_search", {"query": ""}),
+        ("skill_search", {"query": ["x"]}),
+        ("skill_search", {"page": 0}),
         ("skill_search", {"query": 'NEAR(" OR *', "limit": 0}),
         ("skill_show", {"name": "/etc"}),
         ("runs", {"limit": True}),
@@ -148,7 +149,7 @@ async def test_what_a_client_sends_wrongly_is_told_and_never_ends_the_server(
         ("Task", {"subagent_type": "skills", "description": "x", "prompt": "rm -rf /"}),
         ("Task", {"subagent_type": "skills", "description": "x", "prompt": "run @adder 1", "idempotency_key": " "}),
     ]
-    async with connect() as client:
+    async with connect("--allow", "worker") as client:
         for name, given in wrong:
             answer = await client.call_tool(name, given)
             assert (answer.is_error, state_of(answer)) == (True, "error"), (name, given)

@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     import skillyard.catalog.files
     import skillyard.catalog.index
     import skillyard.catalog.roots
-    import skillyard.core.backend_events
     import skillyard.core.child_process
+    import skillyard.core.dispatch_settings
     import skillyard.core.result
     import skillyard.core.skill
     import skillyard.dispatch.activation
@@ -64,12 +64,15 @@ if TYPE_CHECKING:
     import skillyard.install.address
     import skillyard.install.installer
     import skillyard.install.links
+    import skillyard.install.mcp_source
     import skillyard.install.review
+    import skillyard.install.source
     import skillyard.install.target
     import skillyard.jobs.engine
     import skillyard.jobs.jobs
     import skillyard.jobs.project_jobs
     import skillyard.runners.probes
+    import skillyard.runners.prompt
     import skillyard.runtime.pipeline
     import skillyard.runtime.record
     import skillyard.runtime.trial
@@ -89,6 +92,7 @@ if TYPE_CHECKING:
     import skillyard.store.repair
     import skillyard.store.runs
     import skillyard.trust.consent
+    import skillyard.trust.mcp_servers
     import skillyard.trust.permissions
     import skillyard.trust.run_policy
 else:
@@ -287,7 +291,7 @@ class Project:
         return (roots, ()) if roots and self._trusts_project_file() else ((), roots)
 
     @cached_property
-    def dispatching(self) -> "skillyard.core.backend_events.DispatchSettings":
+    def dispatching(self) -> "skillyard.core.dispatch_settings.DispatchSettings":
         """The user's own word first; the project's file counts where a person trusted it."""
         mine, theirs = self.settings.dispatch, self._project_file.dispatching()
         return mine.over(theirs) if theirs != type(theirs)() and self._trusts_project_file() else mine
@@ -399,6 +403,10 @@ class Project:
             reads_project=self.settings.reads_project and self._project_file.reads_project(),
         )
 
+    def prompt_text(self, name: str) -> str:
+        """Return what an agent is to follow: a prompt skill's text without its frontmatter, no arguments filled in."""
+        return skillyard.runners.prompt.read_body(self.catalog.resolve(name))
+
     def write_file(self, path: str, content: bytes) -> None:
         """Write below the project's root. No link is followed, and whatever stands there is replaced."""
         skillyard.catalog.files.write_below(self.root, path, content)
@@ -440,7 +448,19 @@ class Project:
     def installer(self, *, is_global: bool = False) -> "skillyard.install.installer.Installer":
         """For the project's skills, or the user's own."""
         target, homes = self._target(is_global=is_global), (self.paths.own_home, self.paths.user_home)
-        return skillyard.install.installer.Installer(target, *homes, self.reviews, lambda: self.settings.forge)
+        forge, servers = (lambda: self.settings.forge), self.mcp_servers
+        return skillyard.install.installer.Installer(target, *homes, self.reviews, forge, servers)
+
+    @property
+    def mcp_servers(self) -> "skillyard.trust.mcp_servers.McpServers":
+        """The MCP servers that the agents' configurations name, and which of them may be started."""
+        project, grants = self.paths.project, self.grants if self.paths.project else None
+        return skillyard.trust.mcp_servers.McpServers(project, self.paths.user_home, grants, os.environ)
+
+    def skills_of_server(self, server: str, tell: Callable[[str], None]) -> "skillyard.install.source.Fetched":
+        """What an MCP server tells of its skills. None of their files is fetched."""
+        source, _ = skillyard.install.mcp_source.parse_mcp(f"mcp:{server}", self.mcp_servers)
+        return source.fetch(self.paths.own_home, tell)
 
     def linker(self, *, is_user: bool = False) -> "skillyard.install.links.Linker":
         """For the project's skills, or the user's own."""
@@ -596,6 +616,7 @@ class Project:
             make_request=self.make_dispatch_request,
             dispatch=lambda request, stop: self.dispatcher.dispatch(request, stop=stop),
             back_up=self.back_up_if_due,
+            notify_to=self.settings.notify,
         )
 
     def engine_config(self) -> "skillyard.jobs.engine.EngineConfig":

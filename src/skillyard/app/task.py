@@ -97,7 +97,7 @@ class Kernel:
         catalog = self._project.catalog
         catalog.sync()
         found = parse_prompt(asked.name, catalog.knows)
-        request = asked._replace(name=found.name, args=found.args, script=found.script)
+        request = asked._replace(name=found.name, args=found.args, shell_words=found.shell_words, script=found.script)
         return self._project.runtime.run(request, on_progress, stop)
 
     def _execute_with_key(self, agent: str, key: str, prompt: str, execute: Callable[[], Result]) -> Result:

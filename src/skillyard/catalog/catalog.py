@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from skillyard.catalog.files import is_folder
 from skillyard.catalog.index import CatalogEntry, Index, Match
-from skillyard.catalog.roots import SkillRoot
+from skillyard.catalog.roots import AGENT_FILE, SkillRoot
 from skillyard.catalog.scan import Changes, Progress, scan
 from skillyard.catalog.search import snippet
-from skillyard.core.errors import AmbiguousName, MetadataMissing, SkillNotFound
+from skillyard.core.errors import AmbiguousName, MetadataMissing, RoleInvalid, SkillNotFound
 from skillyard.core.messages import Message
 from skillyard.core.skill import fold
 
@@ -85,15 +86,41 @@ class Catalog:
                 return strongest[0]
             if strongest:
                 raise AmbiguousName(name, tuple(entry.qualified for entry in strongest))
+        self._refuse_broken_role(name.rpartition("/")[0])
+        if folder := self._empty_folder(name):
+            raise MetadataMissing(Message("{folder} holds no SKILL.md", folder=folder))
         raise SkillNotFound(name, self.nearest(name))
+
+    def _empty_folder(self, name: str) -> str:
+        """Return the folder of this name in a root that holds neither a SKILL.md nor skills below it, or ""."""
+        if not name or "/" in name or name in {".", ".."} or "\0" in name:
+            return ""
+        for root in self.roots:
+            folder = root.path / name
+            if not root.roles and is_folder(folder):
+                below = f"{folder}/"
+                is_collection = any(file.startswith(below) for file in self.index.known_files(str(root.path)))
+                return "" if is_collection else str(folder)
+        return ""
 
     def resolve_in(self, role: str, name: str) -> "Skill":
         """Return a skill of exactly this role, whatever else has its name."""
         for entry in self.index.named(list(self._ranks), name):
             if entry.role == role and entry.name == name:
                 return self._read(entry)
+        self._refuse_broken_role(role)
         same = tuple(entry.qualified for entry in self.list() if entry.role and entry.name == name)
         raise SkillNotFound(f"{role}/{name}", same or self.nearest(f"{role}/{name}"))
+
+    def _refuse_broken_role(self, role: str) -> None:
+        """Raise RoleInvalid if skills of the role cannot be read, so that nobody looks for them elsewhere."""
+        files = (root.path / role / AGENT_FILE for root in self.roots if root.roles and role and "/" not in role)
+        for file in files:
+            if file.is_file():
+                from skillyard.catalog.agentfile import read_role  # noqa: PLC0415  (only for a name that is not there)
+
+                if unread := read_role(file).unread:
+                    raise RoleInvalid(unread)
 
     def resolve(self, name: str) -> "Skill":
         return self._read(self.choose(name))

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from skillyard.core.result import Result
 from skillyard.core.states import CACHED, MARKS, State
-from skillyard.core.values import MAX_DEPTH, Json, check_text, check_value
+from skillyard.core.values import MAX_DEPTH, Json, check_text, check_value, lazy_pattern
 
 _ICONS = {icon for mark in (*MARKS.values(), CACHED) for icon in (mark.icon.replace("\ufe0f", ""), mark.ascii)}
 
@@ -124,7 +124,7 @@ def _parts(result: Result, encoding: str) -> tuple[str, str, str, str]:
 
 
 #: Line ends, C0 and C1 controls, direction overrides, byte order marks and non-characters.
-_UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ufffe\uffff]")
+_UNSAFE = lazy_pattern(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ufffe\uffff]")
 #: Words that YAML 1.1 reads as something other than text.
 _YAML_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
 #: YAML readers look no further than 1,024 characters for the colon of a plain key.
@@ -155,6 +155,8 @@ def escape(text: str, encoding: str = "utf-8") -> str:
 
 def escape_unsafe(written: str) -> str:
     """Return JSON that means the same, without characters that end a line or move a cursor."""
+    if written.isprintable():  # which nothing of that is
+        return written
     return _UNSAFE.sub(lambda found: _SHORT_ESCAPES.get(found[0]) or as_code(found[0]), written)
 
 

@@ -44,6 +44,8 @@ class SkillError(Exception):
         self.values: Mapping[str, object] = {"reason": msg, "log": "stderr", **values}
         #: What the one who knows more than the class adds to the hint.
         self.extra_hint = advice
+        #: How the report of a program had to be read, for `meta.normalised`.
+        self.normalised: tuple[str, ...] = ()
 
     def __init_subclass__(cls, *, recoverable: bool | None = None, retryable: bool | None = None) -> None:
         cls.code = re.sub(r"\B(?=[A-Z])", "_", cls.__name__).lower()
@@ -129,13 +131,16 @@ def retryable_codes() -> frozenset[str]:
 class SkillNotFound(SkillError, recoverable=True):
     summary_template = Message("skill not installed: {name}")
     hint_template = Message(
-        "install it first; `skillyard search {name}` looks for it, `skillyard list` shows what is installed"
+        "{near}install it first: `skillyard add SOURCE` takes a folder, an archive, a git address or "
+        "owner/repo@{name}; `skillyard search {name}` looks for it here, `skillyard list` shows what is installed"
     )
 
     def __init__(self, name: str, nearest: tuple[str, ...] = ()) -> None:
-        near = Message("; nearest: {nearest}", nearest=", ".join(nearest)) if nearest else ""
+        shown = ", ".join(nearest)
+        near = Message("; nearest: {nearest}", nearest=shown) if nearest else ""
+        meant = Message("did you mean {nearest}? Else ", nearest=shown) if nearest else ""
         msg = Message("Skill '{name}' is not installed{near}", name=name, near=near)
-        super().__init__(msg, details={"nearest": list(nearest)}, name=name)
+        super().__init__(msg, details={"nearest": list(nearest)}, name=name, near=meant)
 
     @classmethod
     def advise_person(cls, facts: Mapping[str, Json]) -> Message | None:
@@ -476,6 +481,16 @@ class ScriptFailed(RuntimeFailed):
     type = "RuntimeError"
 
 
+class InterruptRefused(ScriptFailed, retryable=False):
+    """A script asks for a decision in a way that cannot be followed."""
+
+    summary_template = Message("the interrupt is refused: {reason}")
+    hint_template = Message(
+        "the script must write mybox/temp/langgraph_interrupt.json in this run, with interrupted_skills and a "
+        "resume_command that starts with `python bin/` or `skillyard review resume`"
+    )
+
+
 class Timeout(SkillError, recoverable=True, retryable=True):
     state = State.TIMEOUT
     summary_template = Message("timed out (>{limit:g}s)")
@@ -490,6 +505,17 @@ class Timeout(SkillError, recoverable=True, retryable=True):
         return dict(self.details)
 
 
+class ReportedTimeout(Timeout):
+    """The program itself gave up waiting: it knows for what, and no limit of ours was reached."""
+
+    summary_template = Message("the program gave up waiting: {reason}")
+    hint_template = Message("the program reports it itself, no limit of Skillyard was reached; try again, or see {log}")
+
+    def __init__(self, msg: str, name: str, elapsed: float, log: str, details: Mapping[str, Json], noun: str) -> None:
+        figures: dict[str, Json] = {noun: name, "elapsed": elapsed, "limit": None, "msg": msg}
+        SkillError.__init__(self, msg, details={**details, **figures}, log=log)
+
+
 class Cancelled(SkillError, recoverable=True):
     """Somebody took the job back. Never tried again by itself."""
 
@@ -498,6 +524,12 @@ class Cancelled(SkillError, recoverable=True):
 
     def __init__(self, name: str) -> None:
         super().__init__(Message("the job {name} was cancelled", name=name), name=name)
+
+
+class Replaced(Cancelled):
+    """Its schedule's next run took its place, as `overlap: replace` says."""
+
+    summary_template = Message("replaced by the next run: {name}")
 
 
 class AgentSilent(Timeout):

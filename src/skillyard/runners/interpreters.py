@@ -25,6 +25,7 @@ from typing import Final, NamedTuple
 from skillyard.catalog.files import read_plain
 from skillyard.core.errors import InvalidCommand, ProgramMissing
 from skillyard.core.messages import Message
+from skillyard.core.values import lazy_pattern
 from skillyard.sandbox.launch import PYTHON_PARTS, existing_parts, is_inside, is_system
 
 _BY_ENDING: Mapping[str, tuple[str, ...]] = {
@@ -42,7 +43,7 @@ _INTERPRETERS = frozenset({"sh", "bun", "deno", *(words[0] for words in _BY_ENDI
 #: How those that run JavaScript other than node start a program. The sandbox says what it may do.
 _RUNTIMES = {"bun": ("bun",), "deno": ("deno", "run", "--allow-all", "--no-prompt")}
 #: What only they have, outside of comments and texts.
-_OWN_RUNTIME = re.compile(
+_OWN_RUNTIME = lazy_pattern(
     rb"""^(?!\s*(?://|\*))[^\n]*?(?:(?<![\w"'`./])(?:(?P<bun>Bun)|(?P<deno>Deno))\.\w"""
     rb"""|(?:from\s|import\s|require\(|import\()\s*["'](?:(?P<bun_module>bun(?::\w+)?["'])|(?P<deno_module>(?:npm|jsr|https):)))""",
     re.MULTILINE,
@@ -56,13 +57,13 @@ _WHERE = {
     "uv": "https://docs.astral.sh/uv",
 }
 _PYTHONS = frozenset({"python", "python3", f"python3.{sys.version_info.minor}"})
-_PYTHON_NAME = re.compile(r"python(?:3|(?P<version>3\.\d+t?))?")
+_PYTHON_NAME = lazy_pattern(r"python(?:3|(?P<version>3\.\d+t?))?")
 _NEWEST_MINOR = 19
 #: By their real names: what a script of theirs calls, it finds on the PATH.
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash"})
 _CALLED = ("python3", "python", "node")
 #: The only kind of name that a project may choose by.
-_VERSION_NUMBER = re.compile(r"3(?:\.\d{1,3}){1,2}")
+_VERSION_NUMBER = lazy_pattern(r"3(?:\.\d{1,3}){1,2}")
 _VERSION_BYTES = 1000
 _SHEBANG_BYTES = 256
 _SOURCE_BYTES = 262_144

@@ -5,7 +5,7 @@ import os
 import select
 import socket
 import sys
-import threading
+from _thread import allocate_lock
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Self
@@ -38,7 +38,7 @@ class Launcher:
         self._assumed = assumed is not None
         self.probed = False
         self._starter: _Starter | None = None
-        self._lock = threading.Lock()
+        self._lock = allocate_lock()
 
     def __enter__(self) -> Self:
         return self

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from skillyard.catalog.files import exists as path_exists
 from skillyard.catalog.files import expand_home, is_folder
@@ -18,6 +18,9 @@ from skillyard.core.messages import Message
 from skillyard.core.result import Request, split_name
 from skillyard.core.shell_words import Word, split, split_lines
 
+if TYPE_CHECKING:
+    from skillyard.sandbox.launch import Exit
+
 USAGE = "执行 @<name> [args…] · run @<name> [args…] · @<name> [args…]"
 SCRIPT_USAGE = "执行 python bin/<script> [args…] · run python bin/<script> [args…], one on each line"
 VERBS = frozenset({"执行", "运行", "run"})
@@ -25,6 +28,8 @@ _ARCHIVE = re.compile(r"\.(?:skill|zip|tar|tgz|tar\.gz)(?:[@#:]|$)", re.IGNORECA
 _FIRST = re.compile("[@#:]")
 _PYTHONS = frozenset({"python", "python3"})
 _REDIRECTION = re.compile(r"([0-9&]?)(>>?)(.*)", re.DOTALL)
+#: Such a word alone is a redirection, a pipe or the end of a command.
+_PIPED = re.compile(r"[0-9&]?>>?(?:&[0-9]|[\w./~-]*)|<|[|&;]{1,2}")
 _SHELL = re.compile(r"[|;<>]|&&|&\Z")
 _SEPARATORS = ("&&", "||", ";", "；", "|", "然后", "then")
 
@@ -58,7 +63,8 @@ def parse_prompt(text: str, exists: Callable[[str], bool]) -> Request:
         workflow = _as_workflow(_calls(words, exists))
         raise MultiStep(f"one call, one skill: {second!r} is a second step", details={"workflow": workflow})
     name, script = split_name(words[0].text)
-    return Request(name, tuple(word.text for word in words[1:]), script=script)
+    shell_words = tuple(word.text for word in words[1:] if not word.quoted and _PIPED.fullmatch(word.text))
+    return Request(name, tuple(word.text for word in words[1:]), script=script, shell_words=shell_words)
 
 
 def _is_name(word: Word) -> bool:
@@ -148,6 +154,13 @@ class ScriptCall(NamedTuple):
     drop_stderr: bool = False
     join_stderr: bool = False
 
+    def redirected(self, ended: "Exit") -> "Exit":
+        """Return the exit with what of its output the call lets through."""
+        stdout, count = (b"", 0) if self.drop_stdout else (ended.stdout, ended.stdout_bytes)
+        joined, stderr = (ended.stderr, b"") if self.join_stderr else (b"", ended.stderr)
+        shown = b"" if self.drop_stderr else stderr
+        return ended._replace(stdout=stdout + joined, stdout_bytes=count + len(joined), stderr=shown)
+
 
 def parse_script_calls(prompt: str) -> tuple[ScriptCall, ...]:
     """Return the call on each line of a prompt. Raise InvalidArgs if a line is none."""
@@ -188,9 +201,10 @@ def _redirect(call: ScriptCall, stream: str, target: str) -> ScriptCall:
     if target.lower() in {"nul", "nul:"}:
         raise InvalidArgs(Message("`> nul` makes a file named nul here: write > /dev/null"))
     if stream == "2" and target == "&1":
-        return call._replace(join_stderr=True)
+        return call._replace(join_stderr=not call.drop_stdout, drop_stderr=call.drop_stdout)  # where stdout leads now
     if target != "/dev/null":
         msg = Message("redirect only to /dev/null, not {target!r}; the result is the return value", target=target)
         raise InvalidArgs(msg)
     drops_stdout, drops_stderr = call.drop_stdout or stream != "2", call.drop_stderr or stream in {"2", "&"}
-    return call._replace(drop_stdout=drops_stdout, drop_stderr=drops_stderr)
+    joins = call.join_stderr and not drops_stderr
+    return call._replace(drop_stdout=drops_stdout, drop_stderr=drops_stderr, join_stderr=joins)

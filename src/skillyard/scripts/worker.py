@@ -15,6 +15,7 @@ from skillyard.core.errors import (
     NotGranted,
     OutputTooLarge,
     PermissionDenied,
+    RuntimeFailed,
     ScriptFailed,
     ScriptNotFound,
     SkillError,
@@ -22,17 +23,20 @@ from skillyard.core.errors import (
 )
 from skillyard.core.messages import PARTLY, PAUSED, RAN_ALL, Lang, Message
 from skillyard.core.result import Clock, Outcome, Result, as_size, error_result, meaningful
-from skillyard.core.states import State
+from skillyard.core.states import MARKS, State
 from skillyard.core.values import NOTHING, Json
 from skillyard.runners.interpreters import find_program, reach_of
 from skillyard.runners.kind import (
     PACKAGE,
+    RanProgram,
     as_printed,
     base_environment,
+    name_limit,
     parse_printed,
     quoted,
     reported_error,
     usage_of,
+    without_claims,
 )
 from skillyard.runners.leftovers import BOX, Cleanup
 from skillyard.runtime.pipeline import make_box
@@ -48,6 +52,8 @@ from skillyard.trust.own_files import is_ours
 
 AGENT = "worker_agent"
 LIMIT_SECONDS = 300.0
+#: Exit codes of a script that asks for a decision; with any other it failed before.
+_ASKING = frozenset({0, MARKS[State.INTERRUPTED].exit_code})
 _ANALYSIS = "【LLM 二次分析任务】"
 #: What even our own scripts leave as it is.
 _FIXED = (".git", "agents", "bin")
@@ -142,19 +148,24 @@ class Worker(NamedTuple):
             make_box(self.root)
             launch, before = self._launch(call, copy, ours=ours), stamp_of(self.root)
             with self.recorder.recording(run) as record:
-                sandbox = record.wrap(self.sandbox, Cleanup(self.root), on_progress, self.stop)
+                shown = None if call.drop_stderr else on_progress
+                sandbox = record.wrap(self.sandbox, Cleanup(self.root), shown, self.stop)
                 try:
                     ended = sandbox(launch)
-                    text = ended.stdout.decode("utf-8", "replace")
-                    interrupt = None if ended.timed_out else read_interrupt(self.root, before, text, ours=ours)
+                    if not ended.timed_out:
+                        text = ended.stdout.decode("utf-8", "replace")
+                        interrupt = read_interrupt(self.root, before, text, ours=ours, ok=ended.code in _ASKING)
                     if interrupt:
                         skills, command = list(interrupt.skills), interrupt.resume_command
                         data: dict[str, Json] = {"interrupted_skills": skills, "resume_command": command}
                         outcome = Outcome(data, PAUSED, {"count": len(skills)}, state=State.INTERRUPTED)
                     else:
-                        outcome = _as_outcome(call, ended, self.limit_seconds, ours=ours)
+                        ended = call.redirected(ended)
+                        outcome = _as_outcome(call, ended, self.limit_seconds, None if ours else self.root)
                     result = outcome.as_result(AGENT, self.lang, clock.seconds, clock.moment, **record.facts)
                 except SkillError as error:
+                    if isinstance(error, RuntimeFailed) and record.exit:
+                        name_limit(error, record.exit, launch.policy)
                     result = error_result(error, AGENT, self.lang, clock.meta(AGENT, record.facts))
                 record.settle(result)
         except SkillError as error:
@@ -207,9 +218,10 @@ class Worker(NamedTuple):
         return resumed._replace(data={**resumed.data, "llm_decisions": words, "resumed": True})
 
 
-def _as_outcome(call: ScriptCall, ended: Exit, limit: float, *, ours: bool) -> Outcome:
-    stdout, stderr = (b"" if call.drop_stdout else ended.stdout), (b"" if call.drop_stderr else ended.stderr)
-    text = stdout.decode("utf-8", "replace")
+def _as_outcome(call: ScriptCall, ended: Exit, limit: float, root: Path | None) -> Outcome:
+    """Return what the script printed. `root` is None for a script of ours, which knows facts of the runtime."""
+    stdout, stderr = ended.stdout, ended.stderr
+    text, ran = stdout.decode("utf-8", "replace"), RanProgram(call.script, ended.seconds, "skillyard runs", "script")
     if ended.timed_out:
         raise Timeout(call.script, meaningful(ended.seconds), limit, noun="script")
     if ended.overflowed:
@@ -217,15 +229,17 @@ def _as_outcome(call: ScriptCall, ended: Exit, limit: float, *, ours: bool) -> O
         raise OutputTooLarge(Message("more than {count} on stdout", count=size), limit=size, log="skillyard runs")
     if ended.code != 0 and not _is_envelope(text):  # which tells itself what went wrong
         details: dict[str, Json] = {"exit_code": ended.code}
-        if error := reported_error(parse_printed(stdout)[0], "skillyard runs", {"script": call.script, **details}):
+        if error := reported_error(parse_printed(stdout)[0], ran, {"script": call.script, **details}):
             raise error
         if usage := usage_of(ended):
             raise InvalidArgs(usage.splitlines()[-1], details={"usage": usage, **details})
         reason = quoted(stderr) or quoted(stdout) or Message("exit code {code}", code=ended.code)
         raise ScriptFailed(reason, details={"script": call.script, **details}, log="skillyard runs")
-    printed = as_printed(stdout + stderr if call.join_stderr else stdout, "skillyard runs", ours=ours)
+    printed = as_printed(stdout, ran, ours=root is None)
+    if root:
+        printed = without_claims(printed, root, ended.seconds)
     # The block that asks for a second analysis, from its mark to the end.
-    _, mark, block = ended.stdout.decode("utf-8", "replace").partition(_ANALYSIS)
+    _, mark, block = text.partition(_ANALYSIS)
     more: dict[str, Json] = {"analysis_prompt": (mark + block).rstrip("\n")} if mark else {}
     return printed._replace(data={**printed.data, **more}, words={"label": call.script})
 

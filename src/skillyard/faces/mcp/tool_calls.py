@@ -4,19 +4,18 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 from skillyard.app.project import Project
 from skillyard.core.child_process import DEPTH
-from skillyard.core.envelope import as_text
 from skillyard.core.errors import InvalidArgs, SkillError
-from skillyard.core.messages import Message
+from skillyard.core.messages import Lang, Message
 from skillyard.core.result import Clock, Request, Result, error_result
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.command import AGENT
 from skillyard.faces.mcp import tools
 from skillyard.faces.mcp.listing import Options, Shown, clean
+from skillyard.faces.mcp.model_results import as_answer, for_model
 from skillyard.faces.mcp.protocol import INVALID_PARAMS, ClientRequest, Fields, FormAnswer, ProtocolError
 from skillyard.faces.mcp.tools import Signature, form_of, signature_of
 
@@ -24,6 +23,8 @@ from skillyard.faces.mcp.tools import Signature, form_of, signature_of
 _LONGEST, _LONGEST_PIECE = 500, 65_536
 #: Between two notifications at least this long: clients draw each.
 _PAUSE_SECONDS = 0.05
+#: And at most: OpenCode ends a call after a minute without news.
+_HEARTBEAT_SECONDS = 10.0
 _KEY, _CHANGES_KEY = "params", "changes"
 _DECISION = {"type": "string", "enum": [tools.APPLY, tools.DISCARD, "later"]}
 _CHANGES_FORM = {"type": "object", "properties": {_CHANGES_KEY: _DECISION}, "required": [_CHANGES_KEY]}
@@ -33,12 +34,15 @@ _MOST_QUESTIONS = 5
 
 
 class RunProgress:
-    """Sends the latest line that a run printed to the client. `add` is called in the run's thread."""
+    """Sends the latest line that a run printed to the client; where it prints none, that it is still running.
 
-    def __init__(self, request: ClientRequest) -> None:
-        self._request = request
+    Clients end a call that nothing is heard of. `add` is called in the run's thread."""
+
+    def __init__(self, request: ClientRequest, lang: Lang) -> None:
+        self._request, self._lang = request, lang
         self._rest = b""
-        self._latest, self._lines, self._is_over = "", 0, False
+        self._latest, self._is_over = "", False
+        self._clock = Clock()
         self._changed = threading.Condition()
 
     def add(self, piece: bytes) -> None:
@@ -48,7 +52,6 @@ class RunProgress:
         if latest := next(filter(None, shown), ""):
             with self._changed:
                 self._latest = latest
-                self._lines += len(lines)
                 self._changed.notify()
 
     @contextmanager
@@ -71,10 +74,13 @@ class RunProgress:
         is_over = False
         while not is_over:
             with self._changed:
-                self._changed.wait_for(lambda: self._latest or self._is_over)
+                self._changed.wait_for(lambda: self._latest or self._is_over, timeout=_HEARTBEAT_SECONDS)
                 is_over, latest, self._latest = self._is_over, self._latest, ""
+            seconds = self._clock.seconds
+            if not latest and not is_over:
+                latest = Message("running for {seconds} s", seconds=round(seconds)).render(self._lang)
             if latest:
-                self._request.report_progress(float(self._lines), latest)
+                self._request.report_progress(round(seconds, 3), latest)
             with self._changed:
                 self._changed.wait_for(lambda: self._is_over, timeout=_PAUSE_SECONDS)
 
@@ -98,9 +104,12 @@ class Answering:
             given.check(ours[name]["inputSchema"]["properties"])
             if run := tools.RUNNING.get(name):
                 return self._converse(request, run(given, self._options))
-            return as_answer(tools.look(self._project, given, self._lang))
+            return self._told(tools.look(self._project, given, self._lang))
         except SkillError as error:
-            return as_answer(error_result(error, AGENT, self._lang, Clock().meta(AGENT)))
+            return self._told(error_result(error, AGENT, self._lang, Clock().meta(AGENT)))
+
+    def _told(self, result: Result) -> Fields:
+        return as_answer(for_model(self._project, result, self._lang))
 
     def _exposed(self, shown: Shown, given: tools.Arguments) -> tools.Asked:
         """A skill's own tool: its properties are its params."""
@@ -137,7 +146,7 @@ class Answering:
                 break
             said |= values
         if result.meta.get("changes") != "pending":
-            return as_answer(result)
+            return self._told(result)
         return self._ask_about_changes(request, result)
 
     def _form(self, asked: tools.Asked, result: Result) -> Signature | None:
@@ -152,7 +161,7 @@ class Answering:
         """Tell what the run changed; where the client can ask the person, they decide now, else by the command."""
         result = tools.with_diff(self._project, result, self._lang)
         if not request.can_ask or DEPTH in os.environ:
-            return as_answer(result)
+            return self._told(result)
         run_id = str(result.meta["run"])
         if request.is_modern:
             self._undecided[run_id] = result
@@ -171,21 +180,12 @@ class Answering:
         said = str(answer.content.get(_CHANGES_KEY)) if answer and answer.action == "accept" else ""
         if said not in {tools.APPLY, tools.DISCARD}:
             action = answer.action if answer else "unavailable"
-            return as_answer(result._replace(meta={**result.meta, "elicitation": action}))
-        return as_answer(tools.decide(self._project, result, said, self._lang))
+            return self._told(result._replace(meta={**result.meta, "elicitation": action}))
+        return self._told(tools.decide(self._project, result, said, self._lang))
 
     def _once(self, request: ClientRequest, asked: tools.Asked) -> Result:
-        progress = RunProgress(request)
+        progress = RunProgress(request, self._lang)
         with progress.sending():
             return tools.attempt(
                 asked.agent, self._lang, lambda _: asked.run(self._project, progress.add, request.stop)
             )
-
-
-def as_answer(result: Result) -> dict[str, Any]:
-    """Two lines for the model, the same as JSON for programs."""
-    return {
-        "content": [{"type": "text", "text": as_text(result)}],
-        "structuredContent": result.as_dict(),
-        "isError": result.state in {State.ERROR, State.TIMEOUT},
-    }
