@@ -85,7 +85,7 @@ _MEANT = {
     **dict.fromkeys(("schedule", "schedules", "cron", "queue", "enqueue", "at"), "jobs add"),
     **dict.fromkeys(("upgrade", "pull", "outdated"), "update"),
     **dict.fromkeys(("ls", "skills", "all"), "list"),
-    **dict.fromkeys(("find", "grep", "lookup"), "search"),
+    **dict.fromkeys(("grep", "lookup"), "search"),
     **dict.fromkeys(("info", "view", "cat", "describe", "inspect", "get-skill"), "show"),
     **dict.fromkeys(("exec", "execute", "start", "call", "invoke", "use"), "run"),
     **dict.fromkeys(("create", "make", "scaffold", "generate", "template"), "new"),
