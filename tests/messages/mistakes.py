@@ -72,7 +72,6 @@ GROUPS: dict[str, tuple[Mistake, ...]] = {
                 "--verbose list",
                 "--lang fr list",
                 "--format yaml list",
-                "--json",
                 "list extra",
                 "list --jsn",
                 "list --limit 3",
