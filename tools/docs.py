@@ -193,11 +193,18 @@ small values are cut together, as `data.cut`. A prompt skill's text is never cut
 
 | beside the tools | |
 | --- | --- |
-| skills as tools | with `--expose-skills` (all, active, or names): command and JSON skills, each with a JSON Schema |
+| skills as tools | command and JSON skills that a person activated, each with a JSON Schema: \
+"don't ask again" means one skill; `--expose-skills` takes `all`, `none` or names |
+| hints of a skill's tool | `openWorldHint` with a network grant, `destructiveHint` with a write grant; \
+`readOnlyHint` with neither, and no `{output}`: what it changes in the project waits for the person |
 | resources | `skill://<name>/SKILL.md` for every skill, 200 on a page |
 | files | `skill://<name>/<path>`: up to 16 MiB each; not what is hidden, and nothing that a link leads out to |
-| prompts | every prompt skill; its `arguments` by name, else one `arguments` for `$ARGUMENTS` |
+| prompts | every prompt skill; its `arguments` by name, else one `arguments` for `$ARGUMENTS`. Not those in \
+`.claude/skills` for Claude Code, which lists them itself |
 | progress | what the program says, where the client asks for it; without news every ten seconds how long it runs |
+| long runs | `skill_run` with `wait: false` gives a run id, `runs` with `run_id` and `wait` its result; \
+it ends with the server |
+| tasks | `io.modelcontextprotocol/tasks`: for a client with the extension, a call becomes a task after two seconds |
 | cancellation | ends the run with everything that it started |
 | list-changed | tools, prompts and resources, when skills come, change or go |
 | elicitation | a form for missing params, where the client has forms; else the state is `pending` |
@@ -210,7 +217,7 @@ The server declares `io.modelcontextprotocol/skills` with `directoryRead: true`,
 
 | method | answer |
 | --- | --- |
-| `skills/list` | a page of at most 500 skills or 4 MB: `uri`, `frontmatter` as YAML has it, and every file with `digest` and `size` |
+| `skills/list` | at most 500 skills or 4 MB: `uri`, `frontmatter` as YAML has it, every file with `digest`, `size` |
 | `skills/get` | the same of one skill, by the URI of its SKILL.md; also of a skill that lies inside another |
 | `resources/directory/read` | the direct children of a folder of a skill, 500 on a page |
 
@@ -223,12 +230,13 @@ unknown URI is the error -32602, a failure of ours -32603. `ttlMs` is 0: an answ
 CI runs the protocol's conformance runner: its scenarios `sep-2640-*` for servers and for clients, and
 `server-initialize`. Not run: those about HTTP itself (`server-stateless`, `server-sse-*`, `http-*`,
 `dns-rebinding-protection`, `server-session-lifecycle`), because the server speaks stdio and the tests bridge it; those
-that want a server with the runner's own tools, prompts and resources (`tools-call-*`, `prompts-get-*`, `resources-read-*`,
-`elicitation-*`, `input-required-*`, `json-schema-*`, `completion-complete`); and those of what is not offered
-(`logging-*`, `resources-subscribe`, `tasks-*`).
+that want a server with the runner's own tools, prompts and resources (`tools-call-*`, `prompts-get-*`,
+`resources-read-*`, `elicitation-*`, `input-required-*`, `json-schema-*`, `completion-complete`); and those of what is not
+offered (`logging-*`, `resources-subscribe`), and `tasks-*`, which want the runner's own tools.
 
 Names that a client could not take, of skills and of params, become letters, digits, `_` and `-`, with a mark at the
-end: `周报` is `skill_e26fb8e2`. A skill never has the name of one of these tools."""
+end: `周报` is `zhou_bao_e26fb8e2` with the extra `pinyin`, else its title in ASCII. The mark is there so that no other
+skill can take a name that a person approved. A skill never has the name of one of these tools."""
 
 
 _ALLOWED = {

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from skillyard.catalog.files import read_toml
-from skillyard.core.backend_events import DispatchSettings
+from skillyard.core.dispatch_settings import DispatchSettings
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message
 

@@ -5,7 +5,7 @@ Checked both when a capability is granted and when a stored one is read.
 
 import os
 
-from skillyard.core.patterns import lazy_pattern
+from skillyard.core.values import lazy_pattern
 
 READ_PROJECT, NETWORK, PACKAGES = "read-project", "network", "packages"
 #: One more package for the environment of a skill; `packages` is the grant for those that it asks for itself.

@@ -18,12 +18,12 @@ from typing import Any, Self, TypeVar
 
 from skillyard.core.errors import SkillError, StateDamaged, StateNewer
 from skillyard.core.messages import Message
-from skillyard.core.patterns import lazy_pattern
+from skillyard.core.values import lazy_pattern
 from skillyard.store import locks
 from skillyard.store.locks import LOCK_SECONDS
 
 #: The version of the tables. Earlier ones were never released.
-VERSION = 6
+VERSION = 7
 LOCK = "state.lock"
 #: Its modification time is that of the latest attempt to make a backup.
 BACKUP_LOCK = "backup.lock"

@@ -27,6 +27,7 @@ UNSUPPORTED_VERSION = -32022
 
 _META = "io.modelcontextprotocol/"
 _VERSION_KEY, _CAPABILITIES_KEY = f"{_META}protocolVersion", f"{_META}clientCapabilities"
+_CLIENT_KEY = f"{_META}clientInfo"
 _SERVER_KEY, _SUBSCRIPTION_KEY = f"{_META}serverInfo", f"{_META}subscriptionId"
 _ABOUT_US = {"name": "skillyard", "title": "Skillyard", "version": __version__}
 #: Results that 2026-07-28 wants with how long they may be kept: not at all, unless the handler says so.
@@ -99,6 +100,12 @@ class ClientRequest:
         return self.version in MODERN_VERSIONS
 
     @property
+    def client_name(self) -> str:
+        """What the client calls itself, such as claude-code."""
+        about = self._meta.get(_CLIENT_KEY) if self.is_modern else self._connection.client_info
+        return str(about.get("name", "")) if isinstance(about, dict) else ""
+
+    @property
     def _meta(self) -> Fields:
         meta: Fields = self.params.get("_meta") or {}
         return meta
@@ -130,10 +137,19 @@ class ClientRequest:
 
     def report_progress(self, progress: float, message: str) -> None:
         """Each call with more progress than the one before."""
-        if self.wants_progress and not self.stop.cancelled:
-            token = self._meta["progressToken"]
+        token = self._meta.get("progressToken") if self.wants_progress else None
+        if token is not None and not self.stop.cancelled:
             about = {"progressToken": token, "progress": progress, "message": message}
             self._connection.notify("notifications/progress", about)
+
+    def end_progress(self) -> None:
+        """The request has its answer, and what goes on is told in another way."""
+        self.params = {**self.params, "_meta": {**self._meta, "progressToken": None}}
+
+    def resume(self, responses: Fields, state: str) -> None:
+        """Ask again with the answers to what was asked."""
+        self.params = {**self.params, "requestState": state}
+        self.responses = dict(responses)
 
     @property
     def can_ask(self) -> bool:
@@ -175,7 +191,7 @@ class Serving(Protocol):
     def methods(self) -> Mapping[str, Method]:
         """What each request is answered by. It may take long, and is called in a thread of its own."""
 
-    def describe(self) -> Fields:
+    def describe(self, request: ClientRequest) -> Fields:
         """Return `capabilities` and `instructions`."""
 
     def start(self, request: ClientRequest, answer: Callable[[], None]) -> None:
@@ -191,6 +207,7 @@ class ClientConnection:
         #: What the handshake agreed on; empty before it.
         self._version = ""
         self._client: Fields = {}
+        self.client_info: Any = None
         #: Whether the handshake is over, and which lists changed before.
         self._is_greeted, self._missed = False, set[str]()
         self._open: dict[RequestId, ClientRequest] = {}
@@ -309,12 +326,12 @@ class ClientConnection:
 
     def _initialize(self, request: ClientRequest) -> Fields:
         asked = request.text("protocolVersion")
-        self._client = request.mapping("capabilities")
+        self._client, self.client_info = request.mapping("capabilities"), request.params.get("clientInfo")
         self._version = asked if asked in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
-        return {"protocolVersion": self._version, **self._serving.describe(), "serverInfo": _ABOUT_US}
+        return {"protocolVersion": self._version, **self._serving.describe(request), "serverInfo": _ABOUT_US}
 
-    def _discover(self, _: ClientRequest) -> Fields:
-        return {"supportedVersions": list(MODERN_VERSIONS), **self._serving.describe()}
+    def _discover(self, request: ClientRequest) -> Fields:
+        return {"supportedVersions": list(MODERN_VERSIONS), **self._serving.describe(request)}
 
     def _subscribe(self, request: ClientRequest) -> Fields:
         """The answer would be the end of the subscription, which only the client brings about."""
