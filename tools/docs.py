@@ -229,10 +229,10 @@ unknown URI is the error -32602, a failure of ours -32603. `ttlMs` is 0: an answ
 
 CI runs the protocol's conformance runner: its scenarios `sep-2640-*` for servers and for clients, and
 `server-initialize`. Not run: those about HTTP itself (`server-stateless`, `server-sse-*`, `http-*`,
-`dns-rebinding-protection`, `server-session-lifecycle`), because the server speaks stdio and the tests bridge it; those
-that want a server with the runner's own tools, prompts and resources (`tools-call-*`, `prompts-get-*`,
-`resources-read-*`, `elicitation-*`, `input-required-*`, `json-schema-*`, `completion-complete`); and those of what is not
-offered (`logging-*`, `resources-subscribe`), and `tasks-*`, which want the runner's own tools.
+`dns-rebinding-protection`, `server-session-lifecycle`), because the server speaks stdio and the tests bridge it;
+those that want a server with the runner's own tools, prompts and resources (`tools-call-*`, `prompts-get-*`,
+`resources-read-*`, `elicitation-*`, `input-required-*`, `json-schema-*`, `completion-complete`, `tasks-*`); and those
+of what is not offered (`logging-*`, `resources-subscribe`).
 
 Names that a client could not take, of skills and of params, become letters, digits, `_` and `-`, with a mark at the
 end: `周报` is `zhou_bao_e26fb8e2` with the extra `pinyin`, else its title in ASCII. The mark is there so that no other
