@@ -10,9 +10,12 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+
+from skillyard.catalog.scan import is_settled, stamp_of
 
 PACKAGE = Path(__file__).parent.parent / "src" / "skillyard"
 #: Counts in the process of the command alone, however it ends: the sandbox has processes of its own.
@@ -85,6 +88,9 @@ def _told_by(*command: str, before: tuple[tuple[str, ...], ...] = ()) -> list[st
         (Path(name) / "other" / "SKILL.md").write_text("---\nname: other\ndescription: Another one.\n---\n\nHello.\n")
         source = {"PYTHONPATH": str(PACKAGE.parent)}
         home = {**source, "HOME": name, "SKILLYARD_HOME": f"{name}/home", "PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
+        skill_file = stamp_of(str(skill / "SKILL.md"))
+        while skill_file and not is_settled(skill_file, time.time_ns()):  # too fresh to be remembered
+            time.sleep(0.01)
         for words in (*before, command):  # the second run finds what the first remembered
             for _ in range(1 if words in before else 2):
                 done = subprocess.run(
