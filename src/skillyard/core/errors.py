@@ -207,11 +207,6 @@ class InvalidParam(SkillError, recoverable=True):
     summary_template = Message("invalid param: {reason}")
     hint_template = Message("correct that param and try again")
 
-    @classmethod
-    def advise_person(cls, facts: Mapping[str, Json]) -> Message | None:
-        known = facts.get("known")
-        return Message("it takes: {names}", names=_as_words(known)) if isinstance(known, list) and known else None
-
 
 class InvalidCommand(SkillError, recoverable=False):
     summary_template = Message("invalid command: {reason}")
