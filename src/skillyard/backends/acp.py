@@ -61,18 +61,24 @@ class _RunningAcp(Running):
         super().__init__(driver, start, argv, env)
         self._peer = Peer(self._process.send, self._next)
         self._model: Json = None
+        self._offers: Mapping[str, Json] = NOTHING
 
     def _open(self) -> None:
         try:
             asked: dict[str, Json] = {"protocolVersion": _VERSION, "clientCapabilities": _OFFERS, "clientInfo": CLIENT}
             hello = self._peer.call("initialize", asked)
             self._driver.check_version(text(mapping(hello.get("agentInfo")).get("version")))
-            self._choose_model(self._open_session(mapping(hello.get("agentCapabilities"))))
+            self._offers = mapping(hello.get("agentCapabilities"))
+            self._choose_model(self._open_session())
         except RpcError as error:
             raise self._failed(_words(error)) from None
 
-    def _open_session(self, offers: Mapping[str, Json]) -> Mapping[str, Json]:
-        place: dict[str, Json] = {"cwd": str(self._start.folder), "mcpServers": []}
+    @property
+    def _place(self) -> dict[str, Json]:
+        return {"cwd": str(self._start.folder), "mcpServers": []}
+
+    def _open_session(self) -> Mapping[str, Json]:
+        place, offers = self._place, self._offers
         if self._start.session is None:
             opened = self._peer.call("session/new", place)
             self.session = text(opened.get("sessionId"))
@@ -105,7 +111,7 @@ class _RunningAcp(Running):
         words: list[Json] = [{"type": "text", "text": task}]
         if task.lstrip().startswith("/"):
             words.insert(0, _NOT_FOR_THE_MODEL)
-        self._peer.forget()  # a backend that loads a session sends all of it again
+        self._peer.take_waiting()  # a backend that loads a session sends all of it again
         asked = self._peer.begin("session/prompt", {"sessionId": self.session, "prompt": words})
         while True:
             match self._peer.next():
@@ -115,10 +121,12 @@ class _RunningAcp(Running):
                     usage, reason = mapping(result.get("usage")), str(result.get("stopReason"))
                     used = {"input": usage.get("inputTokens"), "output": usage.get("outputTokens")}
                     yield Event(EventKind.USAGE, data=used)
+                    if retries:
+                        self._answer = self._stored_answer()
                     self._cut = "" if reason == "end_turn" else reason
                     return
                 case RpcRequest(id=int() | str()) as request:
-                    self._answer(request)
+                    self._permit(request)
                 case RpcRequest(method="session/update", params=params) if params.get("sessionId") == self.session:
                     yield from _events(mapping(params.get("update")))
                 case RpcRequest(method=method, params=params) if method == MODEL_FAILED:
@@ -128,7 +136,25 @@ class _RunningAcp(Running):
                         raise self._failed(Message("its model failed {count} times: {said}", count=retries, said=said))
                     yield Event(EventKind.ERROR, said, {"retrying": True})
 
-    def _answer(self, request: RpcRequest) -> None:
+    def _stored_answer(self) -> str | None:
+        """Return the last message as the backend has stored it: in its stream a retry follows the half before it."""
+        if not self._offers.get("loadSession"):
+            return None
+        try:
+            self._peer.call("session/load", {**self._place, "sessionId": self.session})
+        except RpcError:
+            return None
+        said: list[str] = []
+        latest: Json = None
+        for message in self._peer.take_waiting():
+            update = mapping(message.params.get("update")) if isinstance(message, RpcRequest) else NOTHING
+            for event in _events(update):
+                if event.kind is EventKind.TEXT:
+                    said = [*said, event.text] if event.data.get("message") == latest else [event.text]
+                    latest = event.data.get("message")
+        return "".join(said)
+
+    def _permit(self, request: RpcRequest) -> None:
         if request.method != "session/request_permission":
             self._peer.refuse(request)
             return

@@ -1,6 +1,7 @@
 """Claude Code: its own stream of JSON, both ways.
 
-Its `result` says `success` also for an API error: only `is_error` counts. It would read a file that is named with `@`
+Its `result` says `success` also for an API error: only `is_error` counts. Of a stream that breaks it marks the half
+that came as `abandoned_blocks`, and tries again; the text of `result` is the answer, whatever came before. It would read a file that is named with `@`
 into the task; that is switched off, so that the text arrives as it was written. Only a leading `/`, which would be a
 command of its own, gets a newline before it.
 """
@@ -113,8 +114,18 @@ class _RunningClaude(Running):
                         raise self._refused(message)
                     yield from self._finish(message)
                     return
+                case "assistant" if message.get("parent_tool_use_id") is None:
+                    yield from self._unstreamed(mapping(message.get("message")))
+                    yield from _events(message)
                 case _:
                     yield from _events(message)
+
+    def _unstreamed(self, said: Mapping[str, Json]) -> Iterator[Event]:
+        """Yield the text of a message that did not come in pieces; not what claude says itself, of an error."""
+        if said.get("id") != self._message and said.get("model") != "<synthetic>":
+            texts = "".join(text(block.get("text")) for block in map(mapping, items(said.get("content"))))
+            if texts:
+                yield Event(EventKind.TEXT, texts, {"message": said.get("id")})
 
     def _permit(self, message: Mapping[str, Json]) -> None:
         request = mapping(message.get("request"))
@@ -142,6 +153,8 @@ class _RunningClaude(Running):
         if said and not self._said:  # a command of its own answered, and no model
             yield Event(EventKind.TEXT, said)
         subtype, stop = text(result.get("subtype")), text(result.get("stop_reason"))
+        if subtype == "success":
+            self._answer = said
         if subtype != "success":
             self._cut = subtype
         elif stop in {"max_tokens", "refusal"}:
@@ -165,6 +178,8 @@ def _events(message: Mapping[str, Json]) -> Iterator[Event]:
             delta = mapping(event.get("delta"))
             if event.get("type") == "content_block_delta" and delta.get("type") == "text_delta":
                 yield Event(EventKind.TEXT, text(delta.get("text")), {"message": message.get("api_message_id")})
+            if "abandoned_blocks" in message:
+                yield Event(EventKind.ERROR, "the answer broke off", {"retrying": True})
         case "assistant" | "user":
             for block in map(mapping, items(mapping(message.get("message")).get("content"))):
                 if block.get("type") == "tool_use":

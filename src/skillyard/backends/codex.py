@@ -112,7 +112,7 @@ class _RunningCodex(Running):
                     if self._cancelled_at is not None:
                         self._interrupt()
                 case RpcRequest(id=int() | str()) as request:
-                    self._answer(request)
+                    self._permit(request)
                 # Agents that codex starts itself send on the same connection, each in its own thread.
                 case RpcRequest(params=params) as notice if params.get("threadId") == self.session:
                     turn = mapping(params.get("turn"))
@@ -136,6 +136,11 @@ class _RunningCodex(Running):
                 yield self._used(mapping(params.get("tokenUsage")))
             case "item/agentMessage/delta":
                 yield Event(EventKind.TEXT, text(params.get("delta")), {"message": params.get("itemId")})
+            case "item/completed" if item.get("type") == "agentMessage":
+                said = text(item.get("text"))
+                if item.get("id") != self._message:
+                    yield Event(EventKind.TEXT, said, {"message": item.get("id")})
+                self._answer = said
             case "item/started" if text(item.get("type")) not in _NO_TOOLS:
                 kind = text(item.get("type"))
                 name = ".".join(filter(None, (text(item.get("server")), text(item.get("tool")))))
@@ -157,7 +162,7 @@ class _RunningCodex(Running):
         read, written = self._before
         return Event(EventKind.USAGE, data={"input": total[0] - read, "output": total[1] - written})
 
-    def _answer(self, request: RpcRequest) -> None:
+    def _permit(self, request: RpcRequest) -> None:
         params, reason = request.params, text(request.params.get("reason"))
         accept: dict[str, Json] = {"decision": "accept"}
         decline: dict[str, Json] = {"decision": "decline"}

@@ -218,9 +218,11 @@ class Running(ABC):
         self._busy = threading.Lock()
         #: The tools that run; meanwhile a silent backend is fine.
         self._tools: set[Json] = set()
-        #: The text of the latest message, and its id.
+        #: The text of the latest message as it came, and its id.
         self._said: list[str] = []
         self._message: Json = None
+        #: The final message as the backend itself tells it, once it does; it counts more than what came in pieces.
+        self._answer: str | None = None
         #: The backend's own word for a turn that did not end well.
         self._cut = ""
 
@@ -286,7 +288,7 @@ class Running(ABC):
         self._turn, self._ask, self._began = turn, ask, time.monotonic()
         self._deadline = self._began + turn.limit_seconds
         self._tools.clear()
-        self._said, self._message, self._cut = [], None, ""
+        self._said, self._message, self._answer, self._cut = [], None, None, ""
 
     def _run(self, turn: Turn, ask: Ask) -> Iterator[Event]:
         if self._closed and self._cancelled_at is None:
@@ -309,7 +311,7 @@ class Running(ABC):
         data: dict[str, Json] = {"stop": TurnEnd.END if whole else TurnEnd.CANCELLED, "session": self.session}
         if whole and self._cut:
             data |= {"stop": TurnEnd.CUT, "reason": self._cut}
-        yield Event(EventKind.DONE, "".join(self._said), data)
+        yield Event(EventKind.DONE, "".join(self._said) if self._answer is None else self._answer, data)
 
     def _noted(self, event: Event) -> Event:
         if event.kind is EventKind.TEXT:
@@ -321,6 +323,7 @@ class Running(ABC):
         elif event.kind is EventKind.TOOL_RESULT:
             self._tools.discard(event.data.get("id"))
         elif event.kind is EventKind.ERROR:
+            self._said, self._message, self._answer = [], None, None  # it tries again: what came before is void
             return event._replace(text=_on_one_line(event.text))
         return event
 

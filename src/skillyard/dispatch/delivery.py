@@ -89,6 +89,9 @@ class Transcript:
                 self._conversations.move(self._conversation, ConversationState.RUNNING, time.time(), self.session)
             case EventKind.USAGE:
                 self.usage = event.data
+            case EventKind.ERROR:
+                self._pieces, self._message = [], None  # it tries again: what came before is void
+                self._log(f"\n→ {event.text}\n".encode("utf-8", "replace"))
             case EventKind.DONE:
                 self._pieces = [event.text]
                 self.stop, self.reason = str(event.data.get("stop")), str(event.data.get("reason"))
