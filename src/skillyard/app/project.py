@@ -283,7 +283,9 @@ class Project:
     def dispatching(self) -> "skillyard.core.backend_events.DispatchSettings":
         """The user's own word first; the project's file counts where a person trusted it."""
         mine, theirs = self.settings.dispatch, self._project_file.dispatching()
-        return mine.over(theirs) if theirs != type(theirs)() and self._trusts_project_file() else mine
+        profile, theirs = theirs.profile, theirs._replace(profile=None)
+        both = mine.over(theirs) if theirs != type(theirs)() and self._trusts_project_file() else mine
+        return both.narrowed(profile)  # to allow less needs no trust
 
     @per_thread
     def grants(self) -> "skillyard.store.grants.Grants":

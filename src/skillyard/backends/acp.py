@@ -7,7 +7,7 @@ marked as not meant for the model prevents that, and the text arrives unchanged.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from skillyard.backends.driver import Driver, Running, Start
+from skillyard.backends.driver import Driver, Running, Start, only_reads
 from skillyard.backends.json_messages import (
     CLIENT,
     Peer,
@@ -22,7 +22,7 @@ from skillyard.backends.json_messages import (
     tool_call,
     tool_result,
 )
-from skillyard.core.backend_events import Event, EventKind, Permission
+from skillyard.core.backend_events import Event, EventKind, Permission, PermissionProfile
 from skillyard.core.messages import Message
 from skillyard.core.values import NOTHING, Json
 
@@ -33,6 +33,12 @@ _OFFERS: Json = {"fs": {"readTextFile": False, "writeTextFile": False}, "termina
 _MOST_RETRIES: Final = 3
 #: The method of a message that `AcpDriver.as_message` makes of a failed call to the model; `params.words` says why.
 MODEL_FAILED: Final = "_skillyard/model_failed"
+#: The kinds of requests that need no question.
+_READING: Final = ("read", "search", "think")
+_KINDS: Final[Mapping[PermissionProfile | None, Sequence[str]]] = {
+    PermissionProfile.READ: _READING,
+    PermissionProfile.EDIT: (*_READING, "edit"),
+}
 _NOT_FOR_THE_MODEL: Json = {"type": "text", "text": "Task:\n", "annotations": {"audience": ["user"]}}
 
 
@@ -44,7 +50,10 @@ class AcpDriver(Driver):
 
     def start(self, start: Start) -> Running:
         argv = (str(self.locate()), *self.arguments)
-        return _RunningAcp(self, start, argv, {**self.defaults, **self._env, **self.variables})
+        env = {**self.defaults, **self._env}
+        if start.profile:
+            env |= self.defaults  # what was said for this task counts more than the user's usual
+        return _RunningAcp(self, start, argv, {**env, **self.variables})
 
 
 class NamedAcpDriver(AcpDriver):
@@ -62,6 +71,8 @@ class _RunningAcp(Running):
         self._peer = Peer(self._process.send, self._next)
         self._model: Json = None
         self._offers: Mapping[str, Json] = NOTHING
+        #: A backend may ask several times about one call; a person is asked once.
+        self._answered: dict[str, bool] = {}
 
     def _open(self) -> None:
         try:
@@ -161,7 +172,13 @@ class _RunningAcp(Running):
         call = mapping(request.params.get("toolCall"))
         given = mapping(call.get("rawInput"))
         says = text(given.get("command")) or text(call.get("title")) or str(dict(given))
-        allowed = self._allows(Permission(text(call.get("kind")) or "other", shortened(says)))
+        permission, asked = Permission(text(call.get("kind")) or "other", shortened(says)), text(call.get("toolCallId"))
+        known = f"{asked} {permission.says}" if asked else ""
+        allowed = self._answered.get(known)
+        if allowed is None:
+            allowed = self._in_profile(permission.tool, text(given.get("command"))) or self._allows(permission)
+        if known:
+            self._answered[known] = allowed
         kinds = ("allow_once",) if allowed else ("reject_once", "reject_always")
         listed = [mapping(option) for option in items(request.params.get("options"))]
         chosen = next((option for kind in kinds for option in listed if option.get("kind") == kind), None)
@@ -169,6 +186,12 @@ class _RunningAcp(Running):
         if chosen:
             outcome = {"outcome": "selected", "optionId": chosen.get("optionId")}
         self._peer.answer(request, {"outcome": outcome})
+
+
+    def _in_profile(self, kind: str, command: str) -> bool:
+        if kind == "execute":
+            return self._start.profile is not None and only_reads(command, self._start.folder)
+        return kind in _KINDS.get(self._start.profile, ())
 
 
 def _events(update: Mapping[str, Json]) -> Iterator[Event]:

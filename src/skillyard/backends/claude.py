@@ -13,7 +13,7 @@ from typing import Final
 
 from skillyard.backends.driver import NPM_PLATFORM, Driver, Running, SkillsQuestion, Start, VisibleSkill
 from skillyard.backends.json_messages import items, joined, mapping, number, shortened, text, tool_call, tool_result
-from skillyard.core.backend_events import Event, EventKind, Permission
+from skillyard.core.backend_events import Event, EventKind, Permission, PermissionProfile
 from skillyard.core.values import Json
 
 _STREAMS: Final = ("-p", "--verbose", "--input-format", "stream-json", "--output-format", "stream-json")
@@ -24,6 +24,16 @@ _QUIET: Final = (
     "DISABLE_AUTOUPDATER",
 )
 _INPUT_TOKENS: Final = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+
+
+#: What it allows by itself; for `full` we say yes to whatever it asks.
+_MODES: Final = {
+    PermissionProfile.READ: "default",
+    PermissionProfile.EDIT: "acceptEdits",
+    PermissionProfile.FULL: "default",
+}
+_EDITS: Final = ("Edit", "Write", "NotebookEdit", "MultiEdit")
+_MOST_SETTINGS_BYTES: Final = 1_000_000
 
 
 class ClaudeCode(Driver):
@@ -43,6 +53,8 @@ class ClaudeCode(Driver):
             "--resume": start.session,
             "--allowedTools": ",".join(start.allowed_tools),
             "--max-turns": start.max_turns,
+            "--permission-mode": _MODES.get(start.profile) if start.profile else None,
+            "--settings": _without_project_rules(start),
         }
         argv += [f"{option}={value}" for option, value in given.items() if value]  # a value is never an option
         env = {
@@ -67,6 +79,23 @@ class ClaudeCode(Driver):
             env={**address, **dict.fromkeys(_QUIET, "1"), "CLAUDE_CODE_MAX_RETRIES": "0"},
             read=_read_skills,
         )
+
+
+def _without_project_rules(start: Start) -> str:
+    """Return settings that make claude ask where the project's own settings allow: they may have come with a clone."""
+    if start.profile in {None, PermissionProfile.FULL}:
+        return ""
+    rules: list[str] = []
+    for name in ("settings.json", "settings.local.json"):
+        try:
+            with (start.folder / ".claude" / name).open("rb") as file:
+                found = json.loads(file.read(_MOST_SETTINGS_BYTES))
+        except (OSError, ValueError, RecursionError):
+            continue
+        rules += map(text, items(mapping(mapping(found).get("permissions")).get("allow")))
+    may_edit = start.profile is PermissionProfile.EDIT
+    asked = [rule for rule in rules if rule and not (may_edit and rule.startswith(_EDITS))]
+    return json.dumps({"permissions": {"ask": asked}}) if asked else ""
 
 
 def _read_skills(said: str) -> list[VisibleSkill]:
@@ -132,11 +161,8 @@ class _RunningClaude(Running):
         response: dict[str, Json] = {"subtype": "error", "error": "not offered"}
         if request.get("subtype") == "can_use_tool":
             given = mapping(request.get("input"))
-            # What a person must see of a call: the command or the path if there is one, else all of it.
-            named = (text(given.get(name)) for name in ("command", "file_path", "url"))
-            says = next(filter(None, named), "") or shortened(str(dict(given)))
             answer: dict[str, Json] = {"behavior": "deny", "message": "The user did not allow this."}
-            if self._allows(Permission(text(request.get("tool_name")), says)):
+            if self._allows(_permission(request)):
                 answer = {"behavior": "allow", "updatedInput": given}
             response = {"subtype": "success", "response": answer}
         response["request_id"] = message.get("request_id")
@@ -150,6 +176,8 @@ class _RunningClaude(Running):
         if result.get("is_error"):
             raise self._refused(result)
         said = text(result.get("result"))
+        for denial in map(mapping, items(result.get("permission_denials"))):
+            self._denied.append(_permission({**denial, "input": denial.get("tool_input")}))
         if said and not self._said:  # a command of its own answered, and no model
             yield Event(EventKind.TEXT, said)
         subtype, stop = text(result.get("subtype")), text(result.get("stop_reason"))
@@ -164,6 +192,14 @@ class _RunningClaude(Running):
         listed = map(text, items(result.get("errors")))
         words = text(result.get("result")) or "; ".join(filter(None, listed)) or text(result.get("subtype"))
         return self._failed(words, number(result.get("api_error_status")))
+
+
+def _permission(asked: Mapping[str, Json]) -> Permission:
+    """What a person must see of a call: the command or the path if there is one, else all of it."""
+    given = mapping(asked.get("input"))
+    named = (text(given.get(name)) for name in ("command", "file_path", "url"))
+    says = next(filter(None, named), "") or shortened(str(dict(given)))
+    return Permission(text(asked.get("tool_name")), says)
 
 
 def _events(message: Mapping[str, Json]) -> Iterator[Event]:

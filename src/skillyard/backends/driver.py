@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 
 from skillyard.backends.json_messages import shortened
 from skillyard.backends.process import Process, ProcessEnded
-from skillyard.core.backend_events import Ask, Event, EventKind, Permission, TurnEnd, refuse
-from skillyard.core.child_process import DEPTH, absolute_entries, deeper
+from skillyard.core.backend_events import Ask, Event, EventKind, Permission, PermissionProfile, TurnEnd, refuse
+from skillyard.core.child_process import DEPTH, PROFILE, absolute_entries, deeper
 from skillyard.core.errors import AgentNotInstalled, AgentSilent, AgentTooOld, BackendFailed, SkillError, Timeout
 from skillyard.core.messages import Message
 from skillyard.core.secrets import mask_keys
@@ -33,6 +33,14 @@ NPM_PLATFORM: Final = f"{platform.system().lower()}-{_CPU}"
 _CANCEL_SECONDS: Final = 3.0
 _MOST_WORDS: Final = 500
 
+#: Programs that write nothing and start nothing, whatever their arguments.
+_READERS: Final = frozenset(
+    "basename cat cmp cut diff dirname du echo false grep head ls nl pwd readlink realpath stat tail test tr true wc which"
+    .split()
+)
+#: Nothing that a shell expands, redirects or runs, but for what joins two commands.
+_PLAIN: Final = re.compile(r"[\w \t./:,=@%+*?'\"-]+")
+_JOINED: Final = re.compile(r"\|\||&&|\||;")
 _CREDENTIALS: Final = re.compile(
     r"log ?in\b|api.?key|credential|unauthori[sz]ed|authenticat|missing environment", re.IGNORECASE
 )
@@ -44,6 +52,7 @@ _MODEL: Final = re.compile(
 class Start(NamedTuple):
     """Options for the whole life of a backend process. `session` is the backend's own, to resume; None for a new one.
 
+    `profile` is what it may do unasked; None leaves that to its own configuration, and what it asks to `ask`.
     `allowed_tools` need no permission: names as the backend's requests have them; claude also takes its patterns.
     """
 
@@ -53,6 +62,7 @@ class Start(NamedTuple):
     allowed_tools: tuple[str, ...] = ()
     #: How often it may call its model; only for a driver that `bounds_turns`.
     max_turns: int | None = None
+    profile: PermissionProfile | None = None
 
 
 class Turn(NamedTuple):
@@ -206,6 +216,8 @@ class Running(ABC):
         self.session = start.session
         self._driver, self._start = driver, start
         told = {**env, "PWD": str(start.folder), DEPTH: deeper(env)}
+        if start.profile:
+            told[PROFILE] = start.profile
         try:
             self._process = Process(tuple(argv), start.folder, told, driver.as_message)
         except (OSError, ValueError) as error:
@@ -225,6 +237,10 @@ class Running(ABC):
         self._answer: str | None = None
         #: The backend's own word for a turn that did not end well.
         self._cut = ""
+        #: What it refused by itself, without asking.
+        self._denied: list[Permission] = []
+        #: Whether it has begun a turn, and why it last tried again.
+        self._spoke, self._trouble = False, ""
 
     @abstractmethod
     def _open(self) -> None:
@@ -289,6 +305,7 @@ class Running(ABC):
         self._deadline = self._began + turn.limit_seconds
         self._tools.clear()
         self._said, self._message, self._answer, self._cut = [], None, None, ""
+        self._denied, self._trouble = [], ""
 
     def _run(self, turn: Turn, ask: Ask) -> Iterator[Event]:
         if self._closed and self._cancelled_at is None:
@@ -311,6 +328,8 @@ class Running(ABC):
         data: dict[str, Json] = {"stop": TurnEnd.END if whole else TurnEnd.CANCELLED, "session": self.session}
         if whole and self._cut:
             data |= {"stop": TurnEnd.CUT, "reason": self._cut}
+        if self._denied:
+            data["denied"] = [list(permission) for permission in self._denied]
         yield Event(EventKind.DONE, "".join(self._said) if self._answer is None else self._answer, data)
 
     def _noted(self, event: Event) -> Event:
@@ -324,7 +343,10 @@ class Running(ABC):
             self._tools.discard(event.data.get("id"))
         elif event.kind is EventKind.ERROR:
             self._said, self._message, self._answer = [], None, None  # it tries again: what came before is void
-            return event._replace(text=_on_one_line(event.text))
+            self._trouble = _on_one_line(event.text)
+            return event._replace(text=self._trouble)
+        elif event.kind is EventKind.STARTED:
+            self._spoke = True
         return event
 
     def _next(self) -> Mapping[str, Json]:
@@ -343,12 +365,12 @@ class Running(ABC):
         if self._cancelled_at is not None:
             raise _Cancelled
         if now >= self._deadline:
-            raise Timeout(self._driver.name, elapsed, self._turn.limit_seconds, "backend")
-        raise AgentSilent(self._driver.name, elapsed, self._turn.silent_seconds, self._last_words())
+            raise Timeout(self._driver.name, elapsed, self._turn.limit_seconds, "backend", self._trouble)
+        raise AgentSilent(self._driver.name, elapsed, self._turn.silent_seconds, self._trouble or self._last_words())
 
     def _allows(self, permission: Permission) -> bool:
         """Whether the settings or the person allow it. The time to answer does not count against the limit."""
-        if permission.tool in self._start.allowed_tools:
+        if permission.tool in self._start.allowed_tools or self._start.profile is PermissionProfile.FULL:
             return True
         asked = time.monotonic()
         allowed = self._ask(permission)
@@ -370,6 +392,15 @@ class Running(ABC):
         return BackendFailed(self._driver.name, words, details=details, advice=advice)
 
     def _as_error(self, error: Exception) -> SkillError:
+        """Return it as an error of ours. One that never spoke with us may be too old for that."""
+        if not self._spoke and not isinstance(error, AgentTooOld | Timeout):
+            self._process.close()
+            try:
+                self._driver.find()
+            except AgentTooOld as old:
+                return old
+            except SkillError:
+                pass  # the error that we have says more
         if isinstance(error, SkillError):
             return error
         ended = self._process.close()
@@ -379,6 +410,20 @@ class Running(ABC):
     def _last_words(self) -> str:
         said = mask_keys(self._process.words()).splitlines()
         return shortened(" / ".join(line.strip() for line in said[-5:] if line.strip()), _MOST_WORDS)
+
+
+def only_reads(command: str, folder: Path) -> bool:
+    """Whether a command line certainly changes nothing and reads only below the folder.
+
+    That is: known programs, no syntax that could start another one, and no path that leads elsewhere.
+    """
+    parts = [part.split() for part in _JOINED.split(command)]
+    if not (_PLAIN.fullmatch(_JOINED.sub(" ", command)) and all(part and part[0] in _READERS for part in parts)):
+        return False
+    inside = f"{folder}/"
+    words = (word.strip("'\"") for part in parts for word in part[1:])
+    paths = [word.removeprefix(inside) for word in words if "/" in word or ".." in word]
+    return not any(".." in path or path[:1] in {"/", "-"} or "=" in path or "'" in path or '"' in path for path in paths)
 
 
 def _on_one_line(words: str) -> str:

@@ -426,9 +426,13 @@ class Timeout(SkillError, recoverable=True, retryable=True):
     summary_template = Message("timed out (>{limit:g}s)")
     hint_template = Message("split the task, or allow more with --timeout")
 
-    def __init__(self, name: str, elapsed: float, limit: float, noun: str = "skill") -> None:
+    def __init__(self, name: str, elapsed: float, limit: float, noun: str = "skill", heard: str = "") -> None:
         msg = Message("{name} ran longer than {limit:g} s", name=name, limit=limit)
-        super().__init__(msg, details={noun: name, "elapsed": elapsed, "limit": limit}, limit=limit)
+        details: dict[str, Json] = {noun: name, "elapsed": elapsed, "limit": limit}
+        if heard:
+            details["heard"] = heard
+        advice = Message("the last heard of it: {heard}", heard=heard) if heard else None
+        super().__init__(msg, details=details, limit=limit, advice=advice)
 
     def data(self) -> dict[str, Json]:
         return dict(self.details)
@@ -442,6 +446,18 @@ class Cancelled(SkillError, recoverable=True):
 
     def __init__(self, name: str) -> None:
         super().__init__(Message("the job {name} was cancelled", name=name), name=name)
+
+
+class TurnCancelled(Cancelled):
+    """A person ended the task of an agent, or took it back before it began."""
+
+    summary_template = Message("cancelled: {reason}")
+    hint_template = Message("run it again where it is still wanted")
+
+    def __init__(
+        self, msg: str, *, details: Mapping[str, Json] | None = None, advice: Message | None = None
+    ) -> None:
+        SkillError.__init__(self, msg, details=details, advice=advice)
 
 
 class AgentSilent(Timeout):

@@ -11,9 +11,10 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from skillyard.backends.driver import Driver, Start, Turn
-from skillyard.core.backend_events import Ask, Event, EventKind, Permission, Tell, TurnEnd, refuse
+from skillyard.backends.json_messages import items, shortened
+from skillyard.core.backend_events import Ask, Event, EventKind, Permission, PermissionProfile, Tell, TurnEnd, refuse
 from skillyard.core.cancel_token import CancelToken
-from skillyard.core.errors import BackendFailed, SkillError, Stopped
+from skillyard.core.errors import BackendFailed, NotGranted, SkillError, TurnCancelled
 from skillyard.core.messages import RAN, Message
 from skillyard.core.result import Clock, Result, error_result
 from skillyard.core.secrets import Redactor
@@ -35,6 +36,8 @@ _TASK = "task"
 #: Whole lines wait this long, so that not every word is written to the disk.
 _KEEP_SECONDS = 0.5
 _LONGEST_LINE = 10_000
+#: Of what was refused a summary has so many, and so much of each.
+_MOST_TOLD, _MOST_SAID = 3, 60
 
 
 class Transcript:
@@ -63,6 +66,9 @@ class Transcript:
         self._pieces: list[str] = []
         self.usage: Mapping[str, Json] = NOTHING
         self.refused: list[Permission] = []
+        #: The names of the tools that succeeded.
+        self.succeeded: list[str] = []
+        self._tools: dict[Json, str] = {}
         #: A `TurnEnd` once the turn is over, and the backend's own word for it.
         self.stop, self.reason = "", "no end"
 
@@ -81,7 +87,10 @@ class Transcript:
             case EventKind.TEXT:
                 self._add_text(event)
                 self._log(event.text.encode("utf-8", "replace"))
+            case EventKind.TOOL_RESULT if event.data.get("ok"):
+                self.succeeded.append(self._tools.get(event.data.get("id"), ""))
             case EventKind.TOOL_CALL:
+                self._tools[event.data.get("id")] = event.text
                 self._log(f"\n→ {event.text}\n".encode("utf-8", "replace"))
             case EventKind.STARTED:
                 self.session = str(event.data.get("session") or self.session)
@@ -96,6 +105,8 @@ class Transcript:
                 self._pieces = [event.text]
                 self.stop, self.reason = str(event.data.get("stop")), str(event.data.get("reason"))
                 self.session = str(event.data.get("session") or self.session)
+                denied = [Permission(*map(str, items(each))) for each in items(event.data.get("denied"))]
+                self.refused += [each for each in denied if each not in self.refused]
         if event.kind is not EventKind.TEXT:
             self.flush()
             self.note(event.kind, "" if event.kind is EventKind.DONE else event.text, event.data)
@@ -206,13 +217,15 @@ class Delivery:
         request = self._request
         usual = self._settings.allowed_tools.get(self._driver.name, ())
         allowed = () if request.without_tools else (*usual, *request.allowed_tools)
-        return Start(request.folder, conversation.session or None, request.model, allowed, request.max_turns)
+        profile = PermissionProfile.READ if request.without_tools else request.profile
+        session = conversation.session or None
+        return Start(request.folder, session, request.model, allowed, request.max_turns, profile)
 
     def _wait(self, take: Callable[[], LockedFile | None], why: str) -> LockedFile:
         waiting = False
         while (hold := take()) is None:
             if self._stop.cancelled:
-                raise Stopped(Message("it was taken back while it waited"))
+                raise TurnCancelled(Message("it was taken back while it waited"))
             if self._clock.seconds > self._limit:
                 msg = Message("{why}, for more than {limit:g} s", why=why, limit=self._limit)
                 advice = Message("`skillyard backend stop` ends what is running")
@@ -244,14 +257,19 @@ class Delivery:
         if transcript.stop == TurnEnd.CANCELLED:
             resume = {"session": self._name, "backend": name}
             advice = Message("resume the conversation with --session {session} --to {backend}", **resume)
-            raise Stopped(Message("{name} was stopped", name=name), details={"stop": transcript.stop}, advice=advice)
+            msg = Message("{name} was stopped", name=name)
+            raise TurnCancelled(msg, details={"stop": transcript.stop}, advice=advice)
+        if transcript.refused and not transcript.content.strip():
+            raise self._not_granted(transcript)
+        if transcript.refused and transcript.stop == TurnEnd.CUT:  # opencode ends its turn at the first refusal
+            return
         if transcript.stop in {"", TurnEnd.CUT}:
             details: dict[str, Json] = {"stop": transcript.stop, "reason": transcript.reason}
             raise BackendFailed(name, Message("it gave up: {reason}", reason=transcript.reason), details=details)
 
     def _follow(self, conversation: Conversation, transcript: Transcript, ask: Ask) -> None:
         if self._stop.cancelled:
-            raise Stopped(Message("it was taken back before it began"))
+            raise TurnCancelled(Message("it was taken back before it began"))
         request = self._request
         running = self._warm or self._driver.start(self._start(conversation))
         turn = Turn(request.enhanced.text, self._settings.silent_seconds, self._limit)
@@ -268,6 +286,11 @@ class Delivery:
         finally:
             running.close()
 
+    def _not_granted(self, transcript: Transcript) -> NotGranted:
+        """The turn came to nothing because of what was refused."""
+        command = f"skillyard dispatch TASK --to {self._driver.name} --session {self._name} --permissions full"
+        return NotGranted(_told(transcript.refused), command, details={"stop": transcript.stop})
+
     def _done(self) -> Result:
         request, prompt = self._request, self._request.prompt
         if prompt:
@@ -276,7 +299,15 @@ class Delivery:
         else:
             summary = Message("{backend} is done").render(request.lang, backend=self._driver.name)
             data = request.as_data()
-        return Result(request.agent, State.SUCCESS, summary, {**data, **self._facts()}, self._meta())
+        state, facts = State.SUCCESS, self._facts()
+        if self._transcript and self._transcript.refused:
+            refused = _told(self._transcript.refused)
+            template = Message("{summary}, but not all of it was allowed: {refused}")
+            summary = template.render(request.lang, summary=summary, refused=refused)
+            state = State.PARTIAL
+            failed: list[Json] = [f"{each.tool}: {each.says}" for each in self._transcript.refused]
+            facts |= {"succeeded": list[Json](self._transcript.succeeded), "failed": failed}
+        return Result(request.agent, state, summary, {**data, **facts}, self._meta())
 
     def _failed(self, error: SkillError) -> Result:
         """Return the error as a result, with what was sent and what came before it."""
@@ -293,6 +324,7 @@ class Delivery:
             "agent_session": (transcript.session if transcript else "") or None,
             "usage": dict(transcript.usage) if transcript else {},
             "warm": self._warm is not None,
+            "permissions": self._request.profile,
             "refused": [permission._asdict() for permission in transcript.refused] if transcript else [],
         }
         if self._request.max_turns and not self._driver.bounds_turns:
@@ -315,6 +347,7 @@ class Delivery:
             "cwd": str(request.folder),
             "limit_seconds": request.limit_seconds,
             "max_turns": request.max_turns,
+            "permissions": request.profile,
             "job": dict(request.job),
         }
         return Run(
@@ -327,3 +360,8 @@ class Delivery:
             job=str(request.job.get("label", "")),
             request=Redactor().mapping({key: value for key, value in facts.items() if value}),
         )
+
+
+def _told(refused: list[Permission]) -> str:
+    told = list(dict.fromkeys(f"{each.tool} ({shortened(each.says, _MOST_SAID)})" for each in refused))
+    return ", ".join(told[:_MOST_TOLD]) + (" …" if len(told) > _MOST_TOLD else "")

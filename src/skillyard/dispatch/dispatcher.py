@@ -8,9 +8,9 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from skillyard.backends.driver import Driver, Start, Turn
-from skillyard.core.backend_events import Ask, DispatchSettings, Tell, ignore, refuse
+from skillyard.core.backend_events import Ask, DispatchSettings, PermissionProfile, Tell, ignore, refuse
 from skillyard.core.cancel_token import CancelToken
-from skillyard.core.child_process import DEPTH
+from skillyard.core.child_process import DEPTH, PROFILE
 from skillyard.core.errors import (
     AgentNotInstalled,
     AgentTooOld,
@@ -75,6 +75,7 @@ class Dispatcher(NamedTuple):
         try:
             name, folder = request.conversation, str(request.folder)
             latest = self.conversations.list(1, name=name, folder=folder) if name is not None else ()
+            request = request._replace(profile=self.choose_profile(request.profile))
             drivers = choose(self.drivers, request.to, latest[0].backend if latest else "", self.settings.order)
         except SkillError as error:
             return error_result(error, request.agent, request.lang, clock.meta(request.agent))
@@ -84,6 +85,23 @@ class Dispatcher(NamedTuple):
                 break
         return result
 
+    def choose_profile(
+        self, asked: PermissionProfile | None, env: Mapping[str, str] = os.environ
+    ) -> PermissionProfile:
+        """Return what was asked for, else what the settings say. Raise PermissionDenied for more, inside an agent.
+
+        An agent that starts another one may not give it more than it was given itself.
+        """
+        usual = self.settings.own_profile
+        if not env.get(DEPTH):
+            return asked or usual
+        outer = env.get(PROFILE, usual)
+        most = min(usual, PermissionProfile(outer) if outer in set(PermissionProfile) else usual, key=_rank)
+        if asked and asked.rank > most.rank:
+            msg = Message("inside an agent no more than {most} can be allowed, not {asked}", most=most, asked=asked)
+            raise PermissionDenied(msg)
+        return asked or most
+
     def run_prompt(
         self,
         runtime: Runtime,
@@ -91,6 +109,7 @@ class Dispatcher(NamedTuple):
         *,
         to: str,
         model: str | None = None,
+        profile: PermissionProfile | None = None,
         tell: Tell = ignore,
         ask: Ask = refuse,
         stop: CancelToken | None = None,
@@ -110,6 +129,7 @@ class Dispatcher(NamedTuple):
                 folder=working_folder(None),
                 to=to,
                 model=model,
+                profile=profile,
                 limit_seconds=request.timeout_seconds,
                 lang=request.lang,
                 prompt=PromptSkill(skill.name, call.asked_as, skill.title or call.asked_as),
@@ -165,6 +185,7 @@ class Dispatcher(NamedTuple):
         session: str | None = None,
         model: str | None = None,
         cwd: Path | None = None,
+        profile: PermissionProfile | None = None,
         idle_seconds: float = 900.0,
         env: Mapping[str, str] = os.environ,
     ) -> StartedWarm:
@@ -176,10 +197,15 @@ class Dispatcher(NamedTuple):
             raise PermissionDenied(Message("an agent cannot keep another one warm: a person must do it, outside"))
         driver = find_driver(self.drivers, backend)
         name = as_conversation(session) or self.new_id()
-        start = Start(working_folder(cwd), None, model, self.settings.allowed_tools.get(backend, ()))
+        usual = self.settings.allowed_tools.get(backend, ())
+        start = Start(working_folder(cwd), None, model, usual, profile=self.choose_profile(profile, env))
         fit = self.warm.fit(driver, start, self.settings.commands.get(backend, ()), env)
         conversation = self.conversations.open(backend, str(start.folder), name, time.time())
         return StartedWarm(conversation, *self.warm.start(conversation, fit, idle_seconds, env))
+
+
+def _rank(profile: PermissionProfile) -> int:
+    return profile.rank
 
 
 def find_driver(drivers: Mapping[str, Driver], name: str) -> Driver:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from skillyard.catalog.files import is_utf8
+from skillyard.core.backend_events import PermissionProfile
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Lang, Message
 from skillyard.core.values import NOTHING, Json
@@ -41,6 +42,8 @@ class DispatchRequest(NamedTuple):
     prompt: PromptSkill | None = None
     #: No tools at all: nothing is allowed, and a backend that uses one anyway is stopped.
     without_tools: bool = False
+    #: What the backend may do unasked; None for what the settings say.
+    profile: PermissionProfile | None = None
     #: Tools that need no permission, beside those that the user allows this backend.
     allowed_tools: tuple[str, ...] = ()
     #: How often the backend may call its model, if it accepts a limit.
@@ -74,6 +77,7 @@ class DispatchRequest(NamedTuple):
             "session": self.conversation,
             "model": self.model,
             "cwd": str(self.folder),
+            "permissions": self.profile,
         }
 
 
