@@ -1,4 +1,4 @@
-"""A model's stream can break in many ways, and the agent tries again: our answer is the one that the agent itself gives.
+"""However a model's stream breaks and the agent tries again, our answer is the one that the agent itself gives.
 
 Each case is played twice: to the agent without any driver of ours, which prints its final message, and to our driver.
 """
@@ -50,8 +50,8 @@ HEADLESS = {
 
 def turns_for(agent: Agent, turns: Sequence[Turn]) -> list[Turn]:
     shell = TOOLS[agent.name]
-    named = {"tool": shell.shell, "arguments": shell.command("echo looked")}
-    return [turn._replace(**named) if turn.tool == "SHELL" else turn for turn in turns]
+    looks = call(shell.shell, shell.command("echo looked"))
+    return [looks._replace(text=turn.text) if turn.tool == "SHELL" else turn for turn in turns]
 
 
 def ready(agent: Agent) -> Agent:

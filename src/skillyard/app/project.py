@@ -493,6 +493,12 @@ class Project:
         """Raise InvalidArgs if no backend has this name."""
         return skillyard.dispatch.dispatcher.find_driver(self.drivers, name)
 
+    def choose_profile(
+        self, asked: "skillyard.core.backend_events.PermissionProfile | None"
+    ) -> "skillyard.core.backend_events.PermissionProfile":
+        """Return what an agent may do unasked. Raise PermissionDenied for more than is allowed inside an agent."""
+        return skillyard.dispatch.request.choose_profile(self.dispatching, asked)
+
     def check_backend(self, name: str, *, ask: bool = False) -> str:
         """Start a backend and do its handshake; with `ask` return its model's answer to a question."""
         return skillyard.dispatch.dispatcher.check_backend(self.backend(name), Path.cwd(), ask=ask)

@@ -187,7 +187,6 @@ class _RunningAcp(Running):
             outcome = {"outcome": "selected", "optionId": chosen.get("optionId")}
         self._peer.answer(request, {"outcome": outcome})
 
-
     def _in_profile(self, kind: str, command: str) -> bool:
         if kind == "execute":
             return self._start.profile is not None and only_reads(command, self._start.folder)

@@ -1,9 +1,10 @@
 """Claude Code: its own stream of JSON, both ways.
 
 Its `result` says `success` also for an API error: only `is_error` counts. Of a stream that breaks it marks the half
-that came as `abandoned_blocks`, and tries again; the text of `result` is the answer, whatever came before. It would read a file that is named with `@`
-into the task; that is switched off, so that the text arrives as it was written. Only a leading `/`, which would be a
-command of its own, gets a newline before it.
+that came as `abandoned_blocks`, and tries again; the text of `result` is the answer, whatever came before.
+
+It would read a file that is named with `@` into the task; that is switched off, so that the text arrives as it was
+written. Only a leading `/`, which would be a command of its own, gets a newline before it.
 """
 
 import json

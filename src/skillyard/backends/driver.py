@@ -35,11 +35,35 @@ _MOST_WORDS: Final = 500
 
 #: Programs that write nothing and start nothing, whatever their arguments.
 _READERS: Final = frozenset(
-    "basename cat cmp cut diff dirname du echo false grep head ls nl pwd readlink realpath stat tail test tr true wc which"
-    .split()
+    (
+        "basename",
+        "cat",
+        "cmp",
+        "cut",
+        "diff",
+        "dirname",
+        "du",
+        "echo",
+        "false",
+        "grep",
+        "head",
+        "ls",
+        "nl",
+        "pwd",
+        "readlink",
+        "realpath",
+        "stat",
+        "tail",
+        "test",
+        "tr",
+        "true",
+        "wc",
+        "which",
+    )
 )
 #: Nothing that a shell expands, redirects or runs, but for what joins two commands.
 _PLAIN: Final = re.compile(r"[\w \t./:,=@%+*?'\"-]+")
+_UNSURE: Final = re.compile("[='\"]")
 _JOINED: Final = re.compile(r"\|\||&&|\||;")
 _CREDENTIALS: Final = re.compile(
     r"log ?in\b|api.?key|credential|unauthori[sz]ed|authenticat|missing environment", re.IGNORECASE
@@ -423,7 +447,9 @@ def only_reads(command: str, folder: Path) -> bool:
     inside = f"{folder}/"
     words = (word.strip("'\"") for part in parts for word in part[1:])
     paths = [word.removeprefix(inside) for word in words if "/" in word or ".." in word]
-    return not any(".." in path or path[:1] in {"/", "-"} or "=" in path or "'" in path or '"' in path for path in paths)
+    return not any(
+        ".." in path or path[:1] in {"/", "-"} or "=" in path or "'" in path or '"' in path for path in paths
+    )
 
 
 def _on_one_line(words: str) -> str:

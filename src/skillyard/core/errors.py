@@ -454,9 +454,7 @@ class TurnCancelled(Cancelled):
     summary_template = Message("cancelled: {reason}")
     hint_template = Message("run it again where it is still wanted")
 
-    def __init__(
-        self, msg: str, *, details: Mapping[str, Json] | None = None, advice: Message | None = None
-    ) -> None:
+    def __init__(self, msg: str, *, details: Mapping[str, Json] | None = None, advice: Message | None = None) -> None:
         SkillError.__init__(self, msg, details=details, advice=advice)
 
 

@@ -8,7 +8,7 @@ backend's own session is resumed, also after we were killed during a turn.
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from skillyard.backends.driver import Driver, Start, Turn
 from skillyard.backends.json_messages import items, shortened
@@ -21,6 +21,7 @@ from skillyard.core.secrets import Redactor
 from skillyard.core.states import State
 from skillyard.core.values import NOTHING, Json
 from skillyard.dispatch.request import DispatchRequest
+from skillyard.dispatch.text import EarlierTurn
 from skillyard.dispatch.warm import WarmTurn
 from skillyard.store.conversations import Conversation, ConversationEvent, Conversations, ConversationState
 from skillyard.store.locks import LockedFile
@@ -32,12 +33,29 @@ if TYPE_CHECKING:
 _DAY = 86_400
 _POLL_SECONDS = 0.1
 #: The history's word for what was sent, beside the kinds of events.
-_TASK = "task"
+_TASK: Final = "task"
 #: Whole lines wait this long, so that not every word is written to the disk.
 _KEEP_SECONDS = 0.5
 _LONGEST_LINE = 10_000
 #: Of what was refused a summary has so many, and so much of each.
 _MOST_TOLD, _MOST_SAID = 3, 60
+
+
+def earlier_turns(conversations: Conversations, folder: str, name: str, backend: str) -> tuple[EarlierTurn, ...]:
+    """Return the turns that other backends had in the conversation since this one had its last, the oldest first."""
+    own = conversations.find(backend, folder, name)
+    since = own.last if own and own.session else 0.0
+    found: list[tuple[float, EarlierTurn]] = []
+    for talk in conversations.list(name=name, folder=folder):
+        if talk.backend == backend or talk.last <= since:
+            continue
+        for _, event in conversations.history(talk):
+            if event.told == _TASK and event.at > since:
+                asked = event.data.get("task")
+                found.append((event.at, EarlierTurn(talk.backend, asked if isinstance(asked, str) else event.text, "")))
+            elif event.told == EventKind.DONE and event.at > since and found and found[-1][1].backend == talk.backend:
+                found[-1] = (found[-1][0], found[-1][1]._replace(answer=event.text))
+    return tuple(turn for _, turn in sorted(found))
 
 
 class Transcript:
@@ -109,7 +127,7 @@ class Transcript:
                 self.refused += [each for each in denied if each not in self.refused]
         if event.kind is not EventKind.TEXT:
             self.flush()
-            self.note(event.kind, "" if event.kind is EventKind.DONE else event.text, event.data)
+            self.note(event.kind, event.text, event.data)
         self._tell(event)
 
     def flush(self) -> None:
@@ -242,7 +260,8 @@ class Delivery:
         self._conversations.begin(conversation, self._run, time.time())
         state = ConversationState.STOPPED  # after an interrupt
         try:
-            transcript.note(_TASK, self._request.enhanced.text)
+            task, whole = self._request.task, self._request.enhanced.text
+            transcript.note(_TASK, whole, NOTHING if task == whole else {"task": task})
             self._follow(conversation, transcript, ask)
             state = ConversationState.STOPPED if transcript.stop == TurnEnd.CANCELLED else ConversationState.IDLE
         except SkillError as error:

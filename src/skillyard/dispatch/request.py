@@ -1,12 +1,14 @@
 """A task for a backend with everything that is decided before a backend is looked for."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from skillyard.catalog.files import is_utf8
-from skillyard.core.backend_events import PermissionProfile
-from skillyard.core.errors import InvalidArgs
+from skillyard.core.backend_events import DispatchSettings, PermissionProfile
+from skillyard.core.child_process import DEPTH, PROFILE
+from skillyard.core.errors import InvalidArgs, PermissionDenied
 from skillyard.core.messages import Lang, Message
 from skillyard.core.values import NOTHING, Json
 from skillyard.dispatch.activation import Contents, Unreadable
@@ -66,6 +68,7 @@ class DispatchRequest(NamedTuple):
                 {"name": name, "path": path, "session": conversation or None, "characters": len(content)}
                 for name, content, path, conversation, _ in enhanced.skills
             ],
+            "earlier": [turn._asdict() for turn in enhanced.earlier],
             "omitted": [skill.name for skill in enhanced.omitted],
             "marked": [
                 {"name": skill.name, "path": skill.path, "imitates": list(skill.imitates)} for skill in enhanced.marked
@@ -79,6 +82,25 @@ class DispatchRequest(NamedTuple):
             "cwd": str(self.folder),
             "permissions": self.profile,
         }
+
+
+def choose_profile(
+    settings: DispatchSettings, asked: PermissionProfile | None, env: Mapping[str, str] = os.environ
+) -> PermissionProfile:
+    """Return what was asked for, else what the settings say. Raise PermissionDenied for more, inside an agent.
+
+    An agent that starts another one may not give it more than it was given itself.
+    """
+    usual = settings.own_profile
+    if not env.get(DEPTH):
+        return asked or usual
+    outer = env.get(PROFILE, "")
+    known = PermissionProfile(outer) if outer in set(PermissionProfile) else usual
+    most = min(usual, known, key=lambda each: each.rank)
+    if asked and asked.rank > most.rank:
+        msg = Message("inside an agent no more than {most} can be allowed, not {asked}", most=most, asked=asked)
+        raise PermissionDenied(msg)
+    return asked or most
 
 
 def make_request(contents: Contents, task: str, conversation: str | None, cwd: Path | None) -> DispatchRequest:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 from types import ModuleType
-from typing import Any, NamedTuple, NoReturn, Self, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, NoReturn, Self, TypeAlias, TypeVar
 
 from skillyard.core.errors import InvalidArgs, PermissionDenied, RuntimeFailed, SkillError, StateDamaged, StoreFailed
 from skillyard.core.messages import DOMAIN, LOCALE, Lang, Message, render
@@ -372,10 +372,13 @@ def ask(question: str) -> str | None:
     return line.rstrip("\n") if line else None
 
 
+YES: Final = frozenset({"y", "yes", "是", "好"})
+
+
 def confirm(question: str) -> bool:
     """Nothing but a clear yes is one."""
     answer = ask(f"{question} [y/N] ")
-    return (answer or "").strip().lower() in {"y", "yes", "是", "好"}
+    return (answer or "").strip().lower() in YES
 
 
 def require_yes(question: str, refused: Message, *, accepted: bool, details: Mapping[str, Json] | None = None) -> None:

@@ -194,6 +194,10 @@ class StatusLine:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Take the line away, so that something else can be written there."""
         if self._width:
             self._err.write("\r" + " " * self._width + "\r")
             self._err.flush()
