@@ -11,6 +11,7 @@ import jsonschema_rs
 import pytest
 from tools.envelope_schema import envelope_schema
 
+from skillyard.app.paths import ProjectPaths
 from skillyard.core.envelope import from_json
 from skillyard.core.result import Result
 from skillyard.core.states import State
@@ -495,3 +496,22 @@ def test_a_program_that_fails_is_an_error_with_its_own_words(example: Example) -
 
     assert result.state is State.ERROR
     assert "--delimiter takes one character" in str(result.data["msg"])
+
+
+def test_init_brings_the_examples_and_leaves_alone_what_is_there(
+    tmp_path: Path, places: ProjectPaths, skillyard: Skillyard
+) -> None:
+    folder = tmp_path / "试 一试"
+    folder.mkdir()
+    (folder / "README.md").write_text("mine")
+
+    made = json.loads(skillyard("init", "--examples", str(folder), "--json").stdout)["data"]
+    listed = json.loads(skillyard("list", "--json", cwd=folder).stdout)["data"]["skills"]
+    again = json.loads(skillyard("init", "--examples", str(folder), "--json").stdout)["data"]
+
+    assert {skill["name"] for skill in listed} == {name for name, _ in LISTED.values()}
+    assert "README.md" in made["kept"]
+    assert (folder / "README.md").read_text() == "mine"
+    assert ".claude/skills/周报/SKILL.md" in made["made"]
+    assert not again["made"]
+    assert skillyard("run", "@csv-summary", "sales.csv", cwd=folder).returncode == 0

@@ -16,7 +16,7 @@ READERS = {
     ),
     "an envelope that never goes on": (
         f"'✅ a b\\n  state: success' + '\\n' * {MEGABYTE} + 'x'",
-        "from skillyard.runners.kind import as_printed; assert as_printed(text.encode()).summary is None",
+        "from skillyard.runners.kind import parse_printed; assert parse_printed(text.encode())[1] is None",
     ),
     "a heading of nothing but hashes": (
         f"'# ' + '# ' * {MEGABYTE // 2} + 'x'",

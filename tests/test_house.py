@@ -1,6 +1,10 @@
-"""The house itself: names, rooms, and how many modules a command needs."""
+"""The house itself: names, rooms, how many modules a command needs, and the tests that hold the specification."""
 
+from pathlib import Path
+
+import pytest
 import tools.house as house
+from tools.spec_rules import known_tests, pages, what_is_wrong
 
 
 def test_a_class_name_is_defined_once_in_the_package() -> None:
@@ -16,3 +20,8 @@ def test_a_project_with_settings_lists_its_skills_with_no_more_modules() -> None
 
 def test_the_package_stays_small() -> None:
     assert len(house.sources()) <= 260
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_every_rule_of_the_specification_names_a_test_that_is_there(page: Path) -> None:
+    assert "\n".join(what_is_wrong(page.read_text("utf-8"), known_tests())) == ""

@@ -91,7 +91,8 @@ def test_s1_some_of_several_is_partial(kernel: Kernel, write_script: WriteScript
     result = run(kernel, *(f"{name}.py" for name in "abcde"))
 
     assert as_text(result).startswith("⚠️ worker_agent 部分完成: 3/5 个脚本执行成功\n")
-    assert result.data == {"succeeded": ["a.py", "b.py", "c.py"], "failed": ["d.py", "e.py"]}
+    named = {key: result.data[key] for key in result.data.keys() - {"results"}}
+    assert named == {"succeeded": ["a.py", "b.py", "c.py"], "failed": ["d.py", "e.py"]}
     assert result.exit_code == 3
 
 
@@ -289,7 +290,50 @@ def test_a_file_that_is_not_well_written_is_no_interrupt(
 
     result = decided(yard, Rules({ThreatLevel.LOW: Decision.KEEP, ThreatLevel.HIGH: Decision.KEEP}))
 
-    assert result.data["type"] == "RuntimeError"
+    assert (result.state, result.data["type"]) == (State.ERROR, "RuntimeError")
+    assert result.summary.startswith("RuntimeError: 中断被拒绝")
+
+
+def test_a_file_that_is_no_json_is_an_error_that_says_so(yard: Project, write_script: WriteScript) -> None:
+    write_script("坏.py", "open('mybox/temp/langgraph_interrupt.json', 'w').write('{坏')\nprint('[INTERRUPT]')\n")
+
+    result = run(Kernel(yard), "坏.py")
+
+    assert (result.state, result.data["type"]) == (State.ERROR, "RuntimeError")
+    assert "cannot be read" in str(result.data["msg"])
+
+
+def test_a_mark_inside_a_line_is_no_interrupt(yard: Project, write_script: WriteScript) -> None:
+    write_script("docs.py", "print('it prints [INTERRUPT] when it waits')\n")
+
+    assert run(Kernel(yard), "docs.py").state is State.SUCCESS
+
+
+@pytest.mark.parametrize(
+    "order", [">/dev/null 2>&1", "> /dev/null 2> /dev/null", "&>/dev/null", "2>/dev/null >/dev/null"]
+)
+@pytest.mark.parametrize("code", [0, 3])
+def test_what_goes_to_dev_null_is_shown_nowhere(
+    yard: Project, write_script: WriteScript, order: str, code: int
+) -> None:
+    write_script(
+        "话多.py",
+        f"import sys\nprint('出话', '【LLM 二次分析任务】')\nprint('错话', file=sys.stderr)\nsys.exit({code})\n",
+    )
+    heard: list[bytes] = []
+
+    result = Kernel(yard).task("worker_agent", "x", f"执行 python bin/话多.py {order}", on_progress=heard.append)
+
+    assert "话" not in as_text(result).replace("话多", "")
+    assert not heard
+    assert result.ok == (code == 0)
+
+
+def test_stderr_goes_where_stdout_led_before(yard: Project, write_script: WriteScript) -> None:
+    write_script("a.py", "import sys\nprint('out')\nprint('err', file=sys.stderr)\n")
+
+    assert run(Kernel(yard), "a.py 2>&1 >/dev/null").data == {"content": "err"}
+    assert run(Kernel(yard), "a.py 2>&1").data == {"content": "out\nerr"}
 
 
 def test_a_file_from_an_earlier_run_does_not_count(yard: Project, write_script: WriteScript, project: Path) -> None:
@@ -297,7 +341,10 @@ def test_a_file_from_an_earlier_run_does_not_count(yard: Project, write_script: 
     (project / "mybox/temp/langgraph_interrupt.json").write_text(json.dumps(INTERRUPT))
     write_script("flow.py", "print('[INTERRUPT] but nothing was written')\n")
 
-    assert decided(yard, None).state is State.SUCCESS
+    result = decided(yard, None)
+
+    assert (result.state, result.data["type"]) == (State.ERROR, "RuntimeError")
+    assert "was not written in this run" in str(result.data["msg"])
 
 
 # In a folder that init made

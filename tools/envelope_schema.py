@@ -11,6 +11,7 @@ _TEXT: Mapping[str, Json] = {"type": "string"}
 _TEXTS: Mapping[str, Json] = {"type": "array", "items": {"type": "string"}}
 _ITEMS: Mapping[str, Json] = {"type": "array"}
 _SECONDS: Mapping[str, Json] = {"type": "number", "minimum": 0}
+_LIMIT = "The limit that was reached; null where the program itself gave up."
 
 
 def envelope_schema() -> dict[str, Json]:
@@ -79,8 +80,8 @@ def _data_by_state() -> Mapping[State, Json]:
             type={**_TEXT, "examples": _types()}, msg=_TEXT, recoverable={"type": ["boolean", "null"]}
         ),
         State.TIMEOUT: {
-            **_object(elapsed=_SECONDS, limit=_SECONDS),
-            "oneOf": [_object(skill=_TEXT), _object(script=_TEXT)],
+            **_object(elapsed=_SECONDS, limit={**_SECONDS, "type": ["number", "null"], "description": _LIMIT}),
+            "oneOf": [_object(skill=_TEXT), _object(script=_TEXT), _object(backend=_TEXT)],
         },
     }
 

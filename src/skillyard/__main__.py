@@ -38,22 +38,23 @@ def drop_unsafe_paths() -> None:
     the Python itself with its packages, which may be an environment inside the project, and our own package. What
     Python imports before any program starts (sitecustomize) cannot be helped here.
     """
-    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    package = os.path.realpath(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     user_site = getattr(sys.modules.get("site"), "USER_SITE", None)
-    kept = [os.path.realpath(each) for each in (sys.prefix, sys.base_prefix, sys.exec_prefix, user_site) if each]
+    places = {sys.prefix, sys.base_prefix, sys.exec_prefix, user_site}
+    kept = [os.path.realpath(each) for each in places if each]
     try:
-        here = os.getcwd()
+        here = os.path.realpath(os.getcwd())
     except OSError:  # it was removed
         here = ""
-    root = _project_of(os.path.realpath(here)) if here else ""
+    root = _project_of(here) if here else ""
 
     def is_safe(entry: str) -> bool:
         if not os.path.isabs(entry):
             return False
         real = os.path.realpath(entry)
-        if real == os.path.realpath(package):
+        if real == package:
             return True
-        if here and real == os.path.realpath(here):
+        if here and real == here:
             return False
         return not (root and _is_inside(real, root)) or any(_is_inside(real, each) for each in kept)
 

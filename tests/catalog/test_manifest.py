@@ -82,7 +82,8 @@ def test_a_command_makes_a_command_skill_with_its_slots() -> None:
         ("/review {what}", "command-slash"),
         ("''", "command-empty"),
         ("", "command-empty"),
-        ("[a, b]", "command-not-text"),
+        ("{a: b}", "command-not-text"),
+        ("[a b, c d]", "command-not-text"),
     ],
 )
 def test_what_is_no_program_makes_a_prompt_skill(command: str, code: str) -> None:

@@ -28,11 +28,13 @@ CASES = [
     Case(errors.ParamMissing(("input_file",)), "ParamMissing", True, "参数不足: 需要 input_file"),
     Case(errors.RuntimeFailed("boom"), "RuntimeFailed", None, "执行失败: boom"),
     Case(errors.Timeout("big", 90.2, 90), "Timeout", True, "执行超时 (>90秒)"),
+    Case(errors.ReportedTimeout("slow", "x", 1.0, "log", {}, "skill"), "Timeout", True, "程序自行放弃等待: slow"),
     Case(errors.AgentSilent("codex", 61.0, 60), "Timeout", True, "智能体无响应 (>60秒)"),
     # S1 §3
     Case(errors.ScriptNotFound("bin/a.py"), "ScriptNotFound", False, "脚本不存在: bin/a.py"),
     Case(errors.InvalidArgs("no such option"), "InvalidArgs", True, "参数错误: no such option"),
     Case(errors.ScriptFailed("boom"), "RuntimeError", None, "执行失败: boom"),
+    Case(errors.InterruptRefused("not JSON"), "RuntimeError", None, "中断被拒绝: not JSON"),
     Case(errors.PermissionDenied("/etc"), "PermissionDenied", False, "权限不足"),
     # ours
     Case(errors.AmbiguousName("a", ("x/a", "y/a")), "AmbiguousName", True, "名称不唯一: a"),

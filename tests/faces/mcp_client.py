@@ -1,8 +1,10 @@
 """The real MCP client library at one end, `skillyard mcp` in a process of its own at the other, stdio between them."""
 
 import contextlib
+import json
 import os
 import select
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
@@ -72,6 +74,87 @@ def text_of(answer: types.CallToolResult) -> str:
     (block,) = answer.content
     assert isinstance(block, types.TextContent)
     return block.text
+
+
+class RawClient:
+    """`skillyard mcp` and its bare pipes, for bytes that no client library sends."""
+
+    _asks = 1_000
+
+    def __init__(self, places: ProjectPaths, *args: str, can_ask: bool = False, greets: bool = True) -> None:
+        self._server = subprocess.Popen(
+            [sys.executable, "-m", "skillyard", "mcp", *args],
+            cwd=places.project,
+            env=variables(places),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        about = {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {"elicitation": {}} if can_ask else {},
+            "clientInfo": {"name": "x", "version": "1"},
+        }
+        self._rest = b""
+        if not greets:
+            return
+        self.send(json.dumps({"jsonrpc": "2.0", "id": "start", "method": "initialize", "params": about}).encode())
+        self.send(b'{"jsonrpc": "2.0", "method": "notifications/initialized"}')
+        assert "result" in self.answer_to("start")
+
+    def send(self, line: bytes) -> None:
+        assert self._server.stdin is not None
+        self._server.stdin.write(line + b"\n")
+        self._server.stdin.flush()
+
+    def answer_to(self, request_id: Any) -> dict[str, Any]:
+        """The next answer, past notifications; it must be the one to this request."""
+        message = self.next_with_id()
+        assert message["id"] == request_id, message
+        return message
+
+    def next_with_id(self) -> dict[str, Any]:
+        while "id" not in (message := json.loads(self._line())):
+            pass
+        assert isinstance(message, dict)
+        return message
+
+    def ask(self, method: str, **params: Any) -> dict[str, Any]:
+        """The answer to a request with an id of its own."""
+        self._asks += 1
+        message = {"jsonrpc": "2.0", "id": self._asks, "method": method, "params": params}
+        self.send(json.dumps(message).encode())
+        return self.answer_to(self._asks)
+
+    def next_message(self) -> dict[str, Any]:
+        message: dict[str, Any] = json.loads(self._line())
+        return message
+
+    def peak_megabytes(self) -> float:
+        status = Path(f"/proc/{self._server.pid}/status").read_text("ascii")
+        return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+    def is_usable(self) -> bool:
+        self.send(b'{"jsonrpc": "2.0", "id": "still there", "method": "ping"}')
+        return bool(self.answer_to("still there")["result"] == {})
+
+    def close(self) -> int:
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        self._server.stdin.close()
+        code = self._server.wait(timeout=CEILING_SECONDS)
+        self._server.stdout.close()
+        return code
+
+    def _line(self) -> bytes:
+        assert self._server.stdout is not None
+        while b"\n" not in self._rest:
+            ready, _, _ = select.select([self._server.stdout], [], [], CEILING_SECONDS)
+            assert ready, "no answer"
+            piece = os.read(self._server.stdout.fileno(), 1_048_576)
+            assert piece, "the server has ended"
+            self._rest += piece
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line
 
 
 class Alive:

@@ -15,8 +15,8 @@ from skillyard.app.paths import ProjectPaths
 from skillyard.core import errors
 from skillyard.core.messages import Lang, Message
 from skillyard.faces.cli import main as cli
+from skillyard.faces.fold import fold
 from skillyard.faces.present import Table, cell_width, show_table
-from skillyard.faces.translated_help import fold
 from tests.conftest import Skillyard, WriteSkill
 from tests.faces.test_terminal import Terminal
 

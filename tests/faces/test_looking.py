@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from skillyard.app.paths import ProjectPaths
-from skillyard.faces.cli.jobs import bar
+from skillyard.faces.live_line import bar
 from tests.conftest import Skillyard, WriteSkill
 from tests.jobs.test_jobs import env_of, said
 

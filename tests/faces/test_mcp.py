@@ -130,7 +130,7 @@ async def test_every_result_is_the_two_lines_and_the_same_envelope_as_json(conne
         assert parse(text).as_dict() == answer.structured_content
         assert answer.is_error == (state_of(answer) in {"error", "timeout"})
     assert [state_of(answer) for answer in answers] == [
-        *("success", "pending", "error", "success", "success", "success", "error", "error", "error")
+        *("success", "pending", "error", "success", "success", "success", "success", "error", "error")
     ]
 
 
@@ -154,7 +154,7 @@ async def test_a_task_to_skills_takes_the_seeds_prompt_and_its_key_runs_it_once(
         "model": "some-model",
         "idempotency_key": "say:hello",
     }
-    async with connect("--lang", "zh") as client:
+    async with connect("--lang", "zh", "--allow", "worker") as client:
         first = await client.call_tool("Task", given)
         second = await client.call_tool("Task", given)
 
@@ -173,12 +173,12 @@ async def test_the_worker_is_not_granted_unless_the_person_allowed_it(connect: C
         "prompt": "执行 python bin/skill_manager.py list",
     }
     async with connect() as client:
-        refused = await client.call_tool("Task", given)
+        with pytest.raises(MCPError, match="no tool 'Task'"):
+            await client.call_tool("Task", given)
     async with connect("--allow", "worker") as client:
+        assert "Task" in await list_all_tools(client)
         allowed = await client.call_tool("Task", given)
 
-    assert (data_of(refused)["type"], data_of(refused)["grant"]) == ("NotGranted", "skillyard mcp --allow worker")
-    assert refused.is_error
     assert state_of(allowed) == "success"
 
 
@@ -192,7 +192,7 @@ async def test_tools_that_need_leave_are_not_listed_and_no_call_changes_the_proj
         names = set(await list_all_tools(client))
         waiting = await client.call_tool("skill_run", {"name": "out", "params": {"output": "report.txt"}})
 
-    assert names == {"Task", "skill_search", "skill_show", "skill_run", "runs"}
+    assert names == {"skill_search", "skill_show", "skill_run", "runs"}
     assert isinstance(waiting.structured_content, dict)
     assert waiting.structured_content["meta"]["changes"] == "pending", "only a person applies it"
     assert not (project / "report.txt").exists()
@@ -245,7 +245,6 @@ async def test_an_exposed_skill_is_a_tool_with_the_schema_of_its_params(connect:
 async def test_only_the_named_skills_are_exposed(connect: Connect) -> None:
     async with connect("--expose-skills", "count") as client:
         assert {"count"} == set(await list_all_tools(client)) - {
-            "Task",
             "skill_search",
             "skill_show",
             "skill_run",
@@ -506,7 +505,7 @@ async def test_where_the_client_has_a_form_it_asks_for_what_is_missing(connect: 
         "Task": {"subagent_type": "skills", "description": "x", "prompt": "run @say --times 4"},
         "say": {"times": 4},
     }
-    async with connect("--expose-skills", "say", era=era, elicitation_callback=fill) as client:
+    async with connect("--expose-skills", "say", "--allow", "worker", era=era, elicitation_callback=fill) as client:
         answer = await client.call_tool(tool, given[tool])
 
     assert data_of(answer)["content"] == "from 'the' form; $(id) 4"
@@ -650,7 +649,7 @@ async def test_a_thousand_skills_are_listed_page_by_page_and_searched(
         instructions = client.instructions or ""
 
     assert uris == [f"skill://skill-{number:04}/SKILL.md" for number in range(1000)]
-    assert len(tools) == 1005
+    assert len(tools) == 1004
     assert data_of(found)["skills"][0]["name"] == "skill-0777"
     assert 1800 < len(instructions) <= 2000
     assert instructions.splitlines()[-1].endswith(" more: use skill_search")
@@ -691,7 +690,7 @@ async def test_a_task_goes_to_another_agent_only_where_the_person_allowed_it(
 
 @pytest.mark.usefixtures("skills")
 async def test_active_skills_are_tools_from_the_moment_they_are(connect: Connect, skillyard: Skillyard) -> None:
-    ours = {"Task", "skill_search", "skill_show", "skill_run", "runs"}
+    ours = {"skill_search", "skill_show", "skill_run", "runs"}
     async with connect("--expose-skills", "active") as client:
         before = set(await list_all_tools(client))
         skillyard("activate", "say")

@@ -15,7 +15,7 @@ from mcp.shared.exceptions import MCPError
 from skillyard.app.paths import ProjectPaths
 from skillyard.faces.mcp.listing import RESERVED
 from tests.conftest import WriteSkill
-from tests.faces.mcp_client import CEILING_SECONDS, Connect, data_of, state_of, variables
+from tests.faces.mcp_client import CEILING_SECONDS, Connect, RawClient, data_of, state_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.ci("hostile clients of MCP")]
 
@@ -54,7 +54,7 @@ async def test_no_skill_takes_the_name_of_a_tool_of_ours(connect: Connect, write
     for name in RESERVED:
         write_skill(name, skill(name))
     write_skill("TASK", skill("TASK"), root=Path(write_skill("other", skill("other"))).parents[1])
-    async with connect("--expose-skills", "all") as client:
+    async with connect("--expose-skills", "all", "--allow", "worker") as client:
         tools = (await client.list_tools()).tools
         ours = await client.call_tool("runs", {})
 
@@ -139,7 +139,8 @@ async def test_what_a_client_sends_wrongly_is_told_and_never_ends_the_server(
         ("skill_run", {"name": "adder", "params": {"p": {"deep": [1]}}}),
         ("skill_run", {"name": "adder", "params": {"p": "nul\0"}}),
         ("skill_run", {"name": "../../adder"}),
-        ("skill_search", {"query": ""}),
+        ("skill_search", {"query": ["x"]}),
+        ("skill_search", {"page": 0}),
         ("skill_search", {"query": 'NEAR(" OR *', "limit": 0}),
         ("skill_show", {"name": "/etc"}),
         ("runs", {"limit": True}),
@@ -148,7 +149,7 @@ async def test_what_a_client_sends_wrongly_is_told_and_never_ends_the_server(
         ("Task", {"subagent_type": "skills", "description": "x", "prompt": "rm -rf /"}),
         ("Task", {"subagent_type": "skills", "description": "x", "prompt": "run @adder 1", "idempotency_key": " "}),
     ]
-    async with connect() as client:
+    async with connect("--allow", "worker") as client:
         for name, given in wrong:
             answer = await client.call_tool(name, given)
             assert (answer.is_error, state_of(answer)) == (True, "error"), (name, given)
@@ -171,68 +172,6 @@ async def test_a_program_that_prints_to_stdout_reaches_the_result_and_not_the_pr
         answers = [await client.call_tool("skill_run", {"name": "liar"}) for _ in range(3)]
 
     assert [state_of(answer) for answer in answers] == ["success"] * 3
-
-
-class RawClient:
-    """`skillyard mcp` and its bare pipes, for bytes that no client library sends."""
-
-    def __init__(self, places: ProjectPaths, can_ask: bool = False) -> None:
-        self._server = subprocess.Popen(
-            [sys.executable, "-m", "skillyard", "mcp"],
-            cwd=places.project,
-            env=variables(places),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        about = {
-            "protocolVersion": "2025-06-18",
-            "capabilities": {"elicitation": {}} if can_ask else {},
-            "clientInfo": {"name": "x", "version": "1"},
-        }
-        self._rest = b""
-        self.send(json.dumps({"jsonrpc": "2.0", "id": "start", "method": "initialize", "params": about}).encode())
-        self.send(b'{"jsonrpc": "2.0", "method": "notifications/initialized"}')
-        assert "result" in self.answer_to("start")
-
-    def send(self, line: bytes) -> None:
-        assert self._server.stdin is not None
-        self._server.stdin.write(line + b"\n")
-        self._server.stdin.flush()
-
-    def answer_to(self, request_id: Any) -> dict[str, Any]:
-        """The next answer, past notifications; it must be the one to this request."""
-        message = self.next_with_id()
-        assert message["id"] == request_id, message
-        return message
-
-    def next_with_id(self) -> dict[str, Any]:
-        while "id" not in (message := json.loads(self._line())):
-            pass
-        assert isinstance(message, dict)
-        return message
-
-    def is_usable(self) -> bool:
-        self.send(b'{"jsonrpc": "2.0", "id": "still there", "method": "ping"}')
-        return bool(self.answer_to("still there")["result"] == {})
-
-    def close(self) -> int:
-        assert self._server.stdin is not None
-        assert self._server.stdout is not None
-        self._server.stdin.close()
-        code = self._server.wait(timeout=CEILING_SECONDS)
-        self._server.stdout.close()
-        return code
-
-    def _line(self) -> bytes:
-        assert self._server.stdout is not None
-        while b"\n" not in self._rest:
-            ready, _, _ = select.select([self._server.stdout], [], [], CEILING_SECONDS)
-            assert ready, "no answer"
-            piece = os.read(self._server.stdout.fileno(), 1_048_576)
-            assert piece, "the server has ended"
-            self._rest += piece
-        line, _, self._rest = self._rest.partition(b"\n")
-        return line
 
 
 @pytest.fixture
@@ -398,25 +337,17 @@ def test_an_answer_of_the_client_that_cannot_be_read_ends_the_question(
 
 #: A server that answers every request with what no JSON can hold, and asks a question that none can hold.
 UNWRITABLE = """
-import anyio, mcp_types as types
-from mcp.shared.message import SessionMessage
-from skillyard.faces.mcp.transport import open_stdio
+from skillyard.faces.mcp.transport import Stdio
 
-async def serve():
-    async with open_stdio() as (incoming, outgoing), incoming, outgoing:
-        results = [{"x": "\\ud800"}, {"x": object()}, {"x": b"\\xff"}, {"x": "fine"}]
-        async for item in incoming:
-            send = lambda message: outgoing.send(SessionMessage(message))
-            await send(types.JSONRPCNotification(jsonrpc="2.0", method="n", params={"x": "\\ud800"}))
-            if len(results) == 1:
-                asking = types.JSONRPCRequest(jsonrpc="2.0", id=99, method="ask", params={"x": "\\ud800"})
-                async with anyio.create_task_group() as group:
-                    group.start_soon(send, asking)
-                    failure = await incoming.receive()
-                assert failure.message.id == 99, failure
-            await send(types.JSONRPCResponse(jsonrpc="2.0", id=item.message.id, result=results.pop(0)))
+results = [{"x": "\\ud800"}, {"x": object()}, {"x": b"\\xff"}, {"x": "fine"}]
 
-anyio.run(serve)
+def receive(message):
+    assert not stdio.send({"jsonrpc": "2.0", "method": "n", "params": {"x": "\\ud800"}})
+    assert not stdio.send({"jsonrpc": "2.0", "id": 99, "method": "ask", "params": {"x": "\\ud800"}})
+    assert stdio.send({"jsonrpc": "2.0", "id": message["id"], "result": results.pop(0)})
+
+stdio = Stdio(on_end=lambda: None)
+stdio.read(receive)
 """
 
 

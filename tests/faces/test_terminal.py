@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,7 +21,14 @@ from tests.conftest import WriteSkill
 class Terminal:
     """A command on a terminal of its own; its stdout is a pipe, as for somebody who keeps the result."""
 
-    def __init__(self, places: ProjectPaths, *command: str, stdout_too: bool = False, columns: int = 100) -> None:
+    def __init__(
+        self,
+        places: ProjectPaths,
+        *command: str,
+        stdout_too: bool = False,
+        columns: int = 100,
+        extra_env: Mapping[str, str] | None = None,
+    ) -> None:
         self._ours, theirs = pty.openpty()
         env = {
             "PATH": os.environ["PATH"],
@@ -29,6 +37,7 @@ class Terminal:
             "LANG": "C.UTF-8",
             "TERM": "xterm",
             "COLUMNS": str(columns),
+            **(extra_env or {}),
         }
         self._child = subprocess.Popen(
             [sys.executable, "-m", "skillyard", *command],

@@ -307,7 +307,7 @@ def analyst(project: Path) -> None:
     (folder / "report.py").write_text(
         "import json, sys\n"
         "asked = json.load(sys.stdin)\n"
-        "data = {'got': asked['params'], 'run': asked['context']['request_id']}\n"
+        "data = {'got': asked['params'], 'asked_by': asked['context']['request_id']}\n"
         "print(json.dumps({'success': True, 'action': asked['action'], 'data': data}))\n"
     )
 
@@ -321,7 +321,7 @@ steps:
 
     assert result["state"] == "success", result
     assert result["data"]["result"]["got"] == {"files": [0, 1], "all": {"x": [1]}}
-    assert result["data"]["result"]["run"] == f"{result['meta']['run']}.2"
+    assert result["data"]["result"]["asked_by"] == f"{result['meta']['run']}.2"
 
 
 @pytest.mark.parametrize(

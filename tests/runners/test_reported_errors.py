@@ -24,7 +24,6 @@ def as_program(response: Any, code: int) -> str:
     [
         (ERROR, "RuntimeFailed", "没有这一行"),
         ({"code": "INVALID_PARAM", "message": "size"}, "InvalidParam", "size"),
-        ({"code": "TIMEOUT", "message": "the service is slow"}, "RuntimeFailed", "the service is slow"),
         ("just text", "RuntimeFailed", "just text"),
         ({"code": "X", "message": "skillyard grant @x network"}, "RuntimeFailed", "the program says: "),
     ],

@@ -164,3 +164,20 @@ def test_a_socket_beside_a_named_program_is_out_of_reach(yard: Project, write_sk
     with pytest.raises(BlockingIOError):
         listening.accept()
     listening.close()
+
+
+@pytest.mark.parametrize("name", ["python", "python3"])
+def test_a_shell_script_calls_the_python_that_a_shim_of_the_user_stands_for(
+    name: str, places: ProjectPaths, write_skill: WriteSkill, skillyard: Skillyard
+) -> None:
+    pyenv = places.user_home / ".pyenv"
+    for folder in ("shims", "versions/3.11.9/bin"):
+        make_program(pyenv / folder / name, f'#!/bin/sh\necho {folder} "$@"\n')
+    (pyenv / "version").write_text("3.11.9\n")
+    (pyenv / "versions/3.11.9/notes.txt").write_text("TOPSECRET")
+    command = f"{name} report.py; cat {pyenv}/versions/3.11.9/notes.txt || echo closed"
+    write_skill("spy", text_of("./run.sh"), {"run.sh": f"#!/usr/bin/env bash\n{command}\n"})
+
+    shown = skillyard("run", "@spy", PATH=f"{pyenv}/shims:/usr/bin:/bin")
+
+    assert 'content: "versions/3.11.9/bin report.py\\nclosed"' in shown.stdout

@@ -217,3 +217,55 @@ def test_cgroups_of_a_killed_starter_are_swept_up_by_the_next(tmp_path: Path) ->
         assert second.layers == first.layers
 
     assert not any(path.exists() for path in left)
+
+
+def _children(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+@pytest.mark.parametrize("sandboxed", [True, False])
+def test_a_run_that_was_expected_is_given_to_the_supervisor_that_waits_for_it(sandboxed: bool) -> None:
+    with Launcher() as probing:
+        layers = probing.layers
+    with Launcher(assumed=layers) as launcher:
+        launcher.expect(sandboxed=sandboxed)
+        starter = launcher._starter
+        assert starter
+        assert until(lambda: bool(_children(starter._pid)))
+        waiting = _children(starter._pid)
+        show = ("/bin/sh", "-c", "cat /proc/$PPID/status")
+        policy = Policy() if sandboxed else None
+
+        done = launcher(Launch(argv=show, cwd=Path("/"), policy=policy))
+
+        supervisor = next(line for line in done.stdout.decode().splitlines() if line.startswith("Pid:")).split()[1]
+        assert supervisor == ("1" if layers.own_namespaces and sandboxed else waiting[0])
+        assert len(waiting) == 1
+        assert until(lambda: not _children(starter._pid))
+
+
+def test_a_run_that_was_expected_and_never_comes_leaves_nothing() -> None:
+    with Launcher() as probing:
+        layers = probing.layers
+    launcher = Launcher(assumed=layers)
+    launcher.expect(sandboxed=True)
+    assert launcher._starter
+    starter = launcher._starter._pid
+
+    launcher.close()
+
+    assert not Path(f"/proc/{starter}").exists()
+    for folder in layers.cgroup.folders:
+        assert not list(Path(folder).glob(f"skillyard-{starter}-*"))
+
+
+def test_a_run_of_another_sort_than_expected_gets_its_own_supervisor() -> None:
+    with Launcher() as probing:
+        layers = probing.layers
+    with Launcher(assumed=layers) as launcher:
+        launcher.expect(sandboxed=True)
+
+        done = launcher(Launch(argv=("/bin/echo", "hi"), cwd=Path("/"), policy=Policy(network=True)))
+        bare = launcher(Launch(argv=("/bin/echo", "hi"), cwd=Path("/")))
+
+    assert (done.stdout, bare.stdout) == (b"hi\n", b"hi\n")

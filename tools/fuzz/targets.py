@@ -146,9 +146,9 @@ def _prompt(content: bytes) -> None:
 
 def _printed(content: bytes) -> None:
     from skillyard.core.values import check_value
-    from skillyard.runners.kind import as_printed
+    from skillyard.runners.kind import RanProgram, as_printed
 
-    data = as_printed(content).data
+    data = as_printed(content, RanProgram("fuzz", 0.1, "log")).data
     check_value(data)
     if claimed := {"skill", "outputs", "output_path", "cached", "resume_command"} & data.keys():
         raise Broken(f"a program claims {claimed}")

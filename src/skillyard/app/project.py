@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     import skillyard.jobs.jobs
     import skillyard.jobs.project_jobs
     import skillyard.runners.probes
+    import skillyard.runners.prompt
     import skillyard.runtime.pipeline
     import skillyard.runtime.record
     import skillyard.runtime.trial
@@ -202,10 +203,17 @@ class Project:
         idempotency_key: str | None = None,
         model: str | None = None,
         timeout_seconds: float | None = None,
+        interactive: bool = True,
     ) -> "skillyard.core.result.Result":
         """Hand a Task to the skills agent or the worker agent: docs/spec/task.md."""
         return skillyard.app.task.Kernel(self, self.lang).task(
-            agent, description, prompt, idempotency_key=idempotency_key, model=model, timeout_seconds=timeout_seconds
+            agent,
+            description,
+            prompt,
+            idempotency_key=idempotency_key,
+            model=model,
+            timeout_seconds=timeout_seconds,
+            interactive=interactive,
         )
 
     def enqueue(self, name: str, /, *args: str, **params: "Json") -> str:
@@ -345,6 +353,10 @@ class Project:
                 self._sandbox = skillyard.sandbox.launch.make_sandbox(assumed=assumed)
             return self._sandbox
 
+    def expect_run(self, *, sandboxed: bool = True) -> None:
+        """Let the sandbox get ready beside us for a run that is about to come."""
+        getattr(self.sandbox, "expect", lambda **_: None)(sandboxed=sandboxed)
+
     def accept_weak_sandbox(self) -> None:
         """Run without namespaces even as root. Only for what a person said on the command line."""
         getattr(self.sandbox, "accept_weak", lambda: None)()
@@ -390,6 +402,10 @@ class Project:
             reads_project=self.settings.reads_project and self._project_file.reads_project(),
         )
 
+    def prompt_text(self, name: str) -> str:
+        """Return what an agent is to follow: a prompt skill's text without its frontmatter, no arguments filled in."""
+        return skillyard.runners.prompt.read_body(self.catalog.resolve(name))
+
     def write_file(self, path: str, content: bytes) -> None:
         """Write below the project's root. No link is followed, and whatever stands there is replaced."""
         skillyard.catalog.files.write_below(self.root, path, content)
@@ -419,7 +435,8 @@ class Project:
         mine = (project_root(self.root, folder) for folder in (self.root / "mybox", *trusted))
         roots = (*mine, *map(user_root, self.settings.editor_roots))
         waiting = [project_root(self.root, folder) for folder in asked]
-        return skillyard.editor.editor.Editor(roots, waiting, self.paths.own_home)
+        in_task = skillyard.core.child_process.IN_TASK in os.environ
+        return skillyard.editor.editor.Editor(roots, waiting, self.paths.own_home, makes_programs=not in_task)
 
     @cached_property
     def reviews(self) -> "skillyard.install.review.Reviews":
@@ -530,13 +547,16 @@ class Project:
 
     @per_thread
     def decider(self) -> "skillyard.scripts.interrupt.Decider | None":
-        """The backend that decides where no person can, if the user or a trusted project names one.
+        """The default rules, then the backend that the user or a trusted project names, for what no person decides.
 
-        None inside an agent: an agent keeps nothing."""
-        backend = self.dispatching.decider
-        if not backend or os.environ.get(skillyard.core.child_process.DEPTH):
+        None inside an agent, which keeps nothing, and where the settings name `none`."""
+        interrupt, backend = skillyard.scripts.interrupt, self.dispatching.decider
+        if backend == "none" or os.environ.get(skillyard.core.child_process.DEPTH):
             return None
-        return skillyard.scripts.interrupt.BackendDecider(lambda question: self.dispatcher.ask(backend, question))
+        if not backend:
+            return interrupt.DEFAULT_RULES
+        asked = interrupt.BackendDecider(lambda question: self.dispatcher.ask(backend, question))
+        return interrupt.InTurn((interrupt.DEFAULT_RULES, asked))
 
     def ask_person(self, ask: Callable[[str], str | None], lang: Lang) -> "skillyard.scripts.interrupt.Decider":
         """Let the person at the terminal decide, who answers through `ask`."""

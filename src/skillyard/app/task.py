@@ -45,22 +45,34 @@ class Kernel:
         idempotency_key: str | None = None,
         model: str | None = None,
         timeout_seconds: float | None = None,
+        interactive: bool = True,
         on_progress: "OnProgress" = None,
         stop: "CancelToken | None" = None,
     ) -> Result:
         """Run what the prompt says. A call that cannot be read is a result too; only a wrong type raises TypeError.
 
-        The description is for people and logs.
+        The description is for people: it is kept with the run, and so is the model. `interactive`: a missing param
+        leaves the result pending, because somebody can answer; else it is ParamMissing.
         """
         for name, text in {"agent": agent, "description": description, "prompt": prompt}.items():
             expect(name, text, str)
         expect("idempotency_key", idempotency_key, str, NoneType)
         expect("model", model, str, NoneType)
         expect("timeout_seconds", timeout_seconds, int, float, NoneType)
+        expect("interactive", interactive, bool)
         clock, named = Clock(), _AGENTS.get(agent, SKILLS)
-        execute = partial(self._execute, named, prompt, timeout_seconds, on_progress, stop)
+        told = {"description": description, "model": model}
+        request = Request(
+            prompt,
+            timeout_seconds=timeout_seconds,
+            deadline_seconds=DEADLINE_SECONDS,
+            interactive=interactive,
+            lang=self._lang,
+            task={name: text for name, text in told.items() if text},
+        )
+        execute = partial(self._execute, named, request, on_progress, stop)
         try:
-            for text in filter(None, (agent, prompt, idempotency_key, model)):
+            for text in filter(None, (agent, description, prompt, idempotency_key, model)):
                 try:
                     check_text(text)
                 except ValueError as error:
@@ -74,23 +86,19 @@ class Kernel:
             result = error_result(error, named, self._lang, clock.meta(named))
         return result._replace(meta={**result.meta, "model": model}) if model and is_utf8(model) else result
 
-    def _execute(
-        self,
-        agent: str,
-        prompt: str,
-        timeout_seconds: float | None,
-        on_progress: "OnProgress",
-        stop: "CancelToken | None",
-    ) -> Result:
+    def _execute(self, agent: str, asked: Request, on_progress: "OnProgress", stop: "CancelToken | None") -> Result:
+        """Run what the prompt, which stands in `asked.name`, says."""
         if agent == WORKER:
-            worker = self._project.worker(self._lang, self._decide or self._project.decider)._replace(stop=stop)
-            if timeout_seconds is not None:
-                worker = worker._replace(limit_seconds=timeout_seconds)
-            return worker.run(prompt, on_progress)
+            worker = self._project.worker(self._lang, self._decide or self._project.decider)
+            worker = worker._replace(stop=stop, task=asked.task)
+            if asked.timeout_seconds is not None:
+                worker = worker._replace(limit_seconds=asked.timeout_seconds)
+            return worker.run(asked.name, on_progress)
         catalog = self._project.catalog
         catalog.sync()
-        request = parse_prompt(prompt, catalog.knows)._replace(timeout_seconds=timeout_seconds, lang=self._lang)
-        return self._project.runtime.run(request._replace(deadline_seconds=DEADLINE_SECONDS), on_progress, stop)
+        found = parse_prompt(asked.name, catalog.knows)
+        request = asked._replace(name=found.name, args=found.args, shell_words=found.shell_words, script=found.script)
+        return self._project.runtime.run(request, on_progress, stop)
 
     def _execute_with_key(self, agent: str, key: str, prompt: str, execute: Callable[[], Result]) -> Result:
         """Return the result of the key's first run if that was within the last seconds, marked as cached."""
@@ -100,7 +108,7 @@ class Kernel:
 
         clock = Clock()
         answer = self._project.idempotency(Key(f"{self._project.root}\0{agent}", key, prompt), execute)
-        if not answer.shared or not answer.result.ok:
+        if not answer.shared or answer.result.state is not State.SUCCESS:
             return answer.result
         summary = CACHE_HIT.render(self._lang, seconds=self._project.settings.key_seconds)
         data: dict[str, Json] = {"cached": True, "original_result": answer.result.data}

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from skillyard.catalog.files import is_folder
 from skillyard.catalog.index import CatalogEntry, Index, Match
 from skillyard.catalog.roots import SkillRoot
 from skillyard.catalog.scan import Changes, Progress, scan
@@ -85,7 +86,21 @@ class Catalog:
                 return strongest[0]
             if strongest:
                 raise AmbiguousName(name, tuple(entry.qualified for entry in strongest))
+        if folder := self._empty_folder(name):
+            raise MetadataMissing(Message("{folder} holds no SKILL.md", folder=folder))
         raise SkillNotFound(name, self.nearest(name))
+
+    def _empty_folder(self, name: str) -> str:
+        """Return the folder of this name in a root that holds neither a SKILL.md nor skills below it, or ""."""
+        if not name or "/" in name or name in {".", ".."} or "\0" in name:
+            return ""
+        for root in self.roots:
+            folder = root.path / name
+            if not root.roles and is_folder(folder):
+                below = f"{folder}/"
+                is_collection = any(file.startswith(below) for file in self.index.known_files(str(root.path)))
+                return "" if is_collection else str(folder)
+        return ""
 
     def resolve_in(self, role: str, name: str) -> "Skill":
         """Return a skill of exactly this role, whatever else has its name."""

@@ -40,6 +40,8 @@ _OPENERS = "[{-?"
 _MAX_OPENERS = 5 * MAX_DEPTH
 #: Where a value can start: only there do these three mean anything to YAML.
 _REFUSED = re.compile(r"(?:^|[\[{,:?-])[ \t]*[&*!]", re.MULTILINE)
+#: At the start of a line it is meant as a field, also within quotes that were left open.
+_SWALLOWED = re.compile(r"(?:command|entry|protocol|params|parameters|required_params)[ \t]*:(?:\s|$)")
 _COMMENT = re.compile(r"[ \t]+#")
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -176,6 +178,10 @@ def _read_fields(root: MappingNode, block: str, line: int) -> Block:
             twice = (*twice, key) if is_guarded(key) else twice
         read.fields[key] = value
         read.positions[key] = position
+        if type(node) is ScalarNode and node.style in {'"', "'"} and node.start_mark.line != node.end_mark.line:
+            inside = block.split("\n")[node.start_mark.line + 1 : node.end_mark.line + 1]
+            if shown := next((text for text in inside if _SWALLOWED.match(text)), ""):
+                read.findings.append(make_finding("field-swallowed", *position, field=key, shown=shown[:40]))
         # A comment right after a plain text: the author most likely meant it as part of the text.
         if has_comment and is_text and not node.style and _COMMENT.match(block, node.end_mark.index):
             read.findings.append(make_finding("value-cut", *_position(node.end_mark, line), field=key))
@@ -310,6 +316,7 @@ def repair(block: str, line: int, *, sure: bool = True) -> Block:
         else:
             refused[key] = None
             read.fields.pop(key, None)
+            read.positions.setdefault(key, position)
             findings.append(make_finding("repair-refused", *position, field=key))
             continue
         read.positions[key] = position

@@ -24,7 +24,7 @@ Stamp: TypeAlias = tuple[int, int, int, int]
 
 _STAMP = "mtime, ctime, size, inode"
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-_SCHEMA_VERSION = 6
+_SCHEMA_VERSION = 7
 #: Weights as measured: see the module `search`.
 _SCORE_HEAD = "SELECT rowid, -bm25(head, 6.0, 2.0, 2.0, 2.0) FROM head WHERE head MATCH ?"
 _SCORE_INSIDE = "SELECT rowid, -0.5 * bm25(inside, 2.0, 1.0) FROM inside WHERE inside MATCH ?"

@@ -47,9 +47,19 @@ _TYPES = {
     **dict.fromkeys(("float", "double"), ParamType.NUMBER),
     **dict.fromkeys(("boolean", "flag"), ParamType.BOOL),
     **dict.fromkeys(("choice", "select"), ParamType.ENUM),
+    **dict.fromkeys(("dict", "map", "mapping"), ParamType.OBJECT),
+    "list": ParamType.ARRAY,
     "integer": ParamType.INT,
 }
-_CLASSES = {ParamType.BOOL: bool, ParamType.INT: int, ParamType.NUMBER: int | float}
+_CLASSES = {
+    ParamType.BOOL: bool,
+    ParamType.INT: int,
+    ParamType.NUMBER: int | float,
+    ParamType.OBJECT: Mapping,
+    ParamType.ARRAY: list,
+}
+#: What of a JSON Schema says what an object or an array holds.
+_INSIDE = ("properties", "required", "additionalProperties", "items", "minItems", "maxItems")
 _IMPLIED_VALIDATION = {"url": "url_format", "email": "email"}
 #: Called with a code and its values: adds a finding at the field that is read.
 _Report: TypeAlias = Callable[..., None]
@@ -136,6 +146,7 @@ def _as_reading(path: Path, fence: Fence, block: Block) -> Reading:
     name, description = _read_name(block, path), _read_description(block)
     timeout = _read_timeout(block)
     kind, command, entry = _read_run_fields(block)
+    _report_unsure(block, kind)
     has_params = command or not fields.keys().isdisjoint(PARAM_FIELDS)
     title = fields.get("title")
     skill = Skill(
@@ -224,8 +235,17 @@ def _read_run_fields(block: Block) -> tuple[Kind, str, str]:
     return Kind.PROMPT, "", ""
 
 
+def _report_unsure(block: Block, kind: Kind) -> None:
+    """Report the first field that decides what runs and is there, but cannot be read for sure."""
+    deciding = ("command", "entry", "protocol", *(PARAM_FIELDS if kind.starts_program else ()))
+    if field := next((field for field in deciding if field in block.refused), ""):
+        block.report(field, "run-unsure", field=field)
+
+
 def _read_command(block: Block) -> str:
     command = block.fields["command"]
+    if isinstance(command, list):
+        command = _as_command_line(command)
     if command is not None and not isinstance(command, str):
         block.report("command", "command-not-text", shape=describe_type(command))
         return ""
@@ -246,6 +266,16 @@ def _read_command(block: Block) -> str:
     except ValueError:
         block.report("command", "command-quotes")
     return command
+
+
+def _as_command_line(words: list[Json]) -> Json:
+    """Return the command line that a list means: its words, or the only item. Several command lines mean none."""
+    if not words or not all(isinstance(word, str | int | float) and not isinstance(word, bool) for word in words):
+        return words
+    texts = [str(word) for word in words]
+    if len(texts) == 1:
+        return texts[0]
+    return words if len(texts[0].split()) != 1 else shlex.join(texts)
 
 
 def _is_inside(entry: str) -> bool:
@@ -408,7 +438,10 @@ def _read_param(name: str, spec: Mapping[str, Json], required: bool, report: _Re
     if default is not None and not _fits(default, kind, choices):
         report("param-default", name=name, type=kind)
         default = None
-    is_required = _flag(name, spec, "required", required, report)
+    # In a nested JSON Schema `required` lists what the object holds.
+    is_required = (
+        required if isinstance(spec.get("required"), list) else _flag(name, spec, "required", required, report)
+    )
     check = spec.get("validation", spec.get("validate"))
     if check is None:
         check = _IMPLIED_VALIDATION.get(given.lower()) if isinstance(given, str) else None
@@ -426,7 +459,13 @@ def _read_param(name: str, spec: Mapping[str, Json], required: bool, report: _Re
         choices=choices,
         validation=check or "",
         option=_flag(name, spec, "option", False, report),
+        inside=_inside(spec) if kind in {ParamType.OBJECT, ParamType.ARRAY} else None,
     )
+
+
+def _inside(spec: Mapping[str, Json]) -> dict[str, Json] | None:
+    found = {key: spec[key] for key in _INSIDE if key in spec and not isinstance(spec[key], bool)}
+    return found or None
 
 
 def _word(value: str | float) -> str:

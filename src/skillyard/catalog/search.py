@@ -55,17 +55,24 @@ def words_of(text: str) -> set[str]:
 def as_terms(query: str) -> list[str]:
     """Return the words of a query, and the pairs of its Chinese: stop words count only if there is nothing else."""
     every: list[str] = []
-    for word in re.findall(rf"[{_CJK}]+|[^\W_{_CJK}]+", fold(query)):
-        every += _pairs(word) if _cjk_run().match(word) else [word]
+    for word in _split(fold(query), "+"):
+        every += _pairs(word) if not word.isascii() and _cjk_run().match(word) else [word]
     stop = _stop_words()
     specific = [word for word in every if not stop.issuperset([word] if word.isascii() else word)]
     return list(dict.fromkeys(specific or every))[:_MOST_TERMS]
 
 
+def _split(folded: str, together: str) -> list[str]:
+    """Return the words; Chinese in runs if `together` is `+`, else by character."""
+    if folded.isascii():
+        return re.findall(r"[^\W_]+", folded)
+    return re.findall(rf"[{_CJK}]{together}|[^\W_{_CJK}]+", folded)
+
+
 def as_concepts(query: str) -> Iterator[tuple[str, Sequence[str]]]:
     """Yield each word of the query with the FTS5 phrases of its synonyms; those of a longer phrase have no word."""
     synonyms: dict[str, Sequence[str]] = dict.fromkeys(as_terms(query), ())
-    words = re.findall(rf"[{_CJK}]|[^\W_{_CJK}]+", fold(query))[: 4 * _MOST_TERMS]
+    words = _split(fold(query), "")[: 4 * _MOST_TERMS]
     known = _synonyms({_stem(word) for word in words})
     longest, at = max(map(len, known), default=1), 0
     while at < len(words):

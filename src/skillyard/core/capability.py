@@ -4,7 +4,8 @@ Checked both when a capability is granted and when a stored one is read.
 """
 
 import os
-import re
+
+from skillyard.core.patterns import lazy_pattern
 
 READ_PROJECT, NETWORK, PACKAGES = "read-project", "network", "packages"
 #: One more package for the environment of a skill; `packages` is the grant for those that it asks for itself.
@@ -20,13 +21,13 @@ PLAIN = (READ_PROJECT, NETWORK, PACKAGES, SCHEDULE, ON_FAILURE, ALLOWED_TOOLS)
 WITH_ARGUMENT = (READ, WRITE, ENV, PACKAGE, WITHOUT, SECRET, MEMORY, PROCESSES)
 #: The form of the argument. `network` takes a host, whose spelling the sandbox checks.
 _ARGUMENTS = {
-    ENV: re.compile(r"[^=\s\x00-\x1f\x7f]{1,255}"),
-    SECRET: re.compile(r"[^=\x00-\x1f\x7f]{1,255}"),
-    MEMORY: re.compile(r"[0-9]{1,18}"),
-    PROCESSES: re.compile(r"[0-9]{1,18}"),
-    PACKAGE: re.compile(r"[A-Za-z0-9][\w.,<>=!~\[\] -]{0,200}|npm:[A-Za-z0-9@][\w.,<>=~^|*@/ -]{0,200}"),
-    WITHOUT: re.compile(r"[^\x00-\x1f\x7f]{1,1000}"),
-    NETWORK: re.compile(r"[^\s\x00-\x1f\x7f/@?#]{1,300}"),
+    ENV: lazy_pattern(r"[^=\s\x00-\x1f\x7f]{1,255}"),
+    SECRET: lazy_pattern(r"[^=\x00-\x1f\x7f]{1,255}"),
+    MEMORY: lazy_pattern(r"[0-9]{1,18}"),
+    PROCESSES: lazy_pattern(r"[0-9]{1,18}"),
+    PACKAGE: lazy_pattern(r"[A-Za-z0-9][\w.,<>=!~\[\] -]{0,200}|npm:[A-Za-z0-9@][\w.,<>=~^|*@/ -]{0,200}"),
+    WITHOUT: lazy_pattern(r"[^\x00-\x1f\x7f]{1,1000}"),
+    NETWORK: lazy_pattern(r"[^\s\x00-\x1f\x7f/@?#]{1,300}"),
 }
 #: The longest path that Linux takes.
 MOST_PATH_BYTES = 4_096

@@ -24,6 +24,8 @@ DEPTH: Final = "SKILLYARD_DEPTH"
 DEEPEST: Final = 2
 #: Set beside it: what the agent may do unasked. An agent that it starts through us may do no more.
 PROFILE: Final = "SKILLYARD_PERMISSIONS"
+#: Set for the scripts of ours that a Task runs.
+IN_TASK: Final = "SKILLYARD_IN_TASK"
 
 
 def own_command(*words: str) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from skillyard.core.patterns import lazy_pattern
 from skillyard.core.result import Result
 from skillyard.core.states import CACHED, MARKS, State
 from skillyard.core.values import MAX_DEPTH, Json, check_text, check_value
@@ -35,6 +36,12 @@ def as_json(result: Result) -> str:
     """Return one JSON object on one line, without characters that end a line or move a cursor."""
     check_value(result.as_dict())
     return escape_unsafe(json.dumps(result.as_dict(), ensure_ascii=False, default=dict))
+
+
+def data_as_json(result: Result) -> str:
+    """Return the data alone as one JSON object."""
+    check_value(result.data)
+    return escape_unsafe(json.dumps(result.data, ensure_ascii=False, default=dict))
 
 
 def from_json(text: str) -> Result:
@@ -118,7 +125,7 @@ def _parts(result: Result, encoding: str) -> tuple[str, str, str, str]:
 
 
 #: Line ends, C0 and C1 controls, direction overrides, byte order marks and non-characters.
-_UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ufffe\uffff]")
+_UNSAFE = lazy_pattern(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ufffe\uffff]")
 #: Words that YAML 1.1 reads as something other than text.
 _YAML_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
 #: YAML readers look no further than 1,024 characters for the colon of a plain key.
@@ -149,6 +156,8 @@ def escape(text: str, encoding: str = "utf-8") -> str:
 
 def escape_unsafe(written: str) -> str:
     """Return JSON that means the same, without characters that end a line or move a cursor."""
+    if written.isprintable():  # which nothing of that is
+        return written
     return _UNSAFE.sub(lambda found: _SHORT_ESCAPES.get(found[0]) or as_code(found[0]), written)
 
 

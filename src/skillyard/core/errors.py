@@ -30,7 +30,10 @@ class SkillError(Exception):
     #: Whether the same call may succeed later without any change: jobs and flows try it again.
     retryable: ClassVar[bool] = False
     summary_template: ClassVar[Message]
+    #: The next step for whoever called, most often an agent.
     hint_template: ClassVar[Message]
+    #: The next step for a person at a terminal where it differs; filled with the data and the meta of the result.
+    person_template: ClassVar[Message | None] = None
 
     def __init__(
         self, msg: str, *, details: Mapping[str, Json] | None = None, advice: Message | None = None, **values: object
@@ -41,6 +44,8 @@ class SkillError(Exception):
         self.values: Mapping[str, object] = {"reason": msg, "log": "stderr", **values}
         #: What the one who knows more than the class adds to the hint.
         self.extra_hint = advice
+        #: How the report of a program had to be read, for `meta.normalised`.
+        self.normalised: tuple[str, ...] = ()
 
     def __init_subclass__(cls, *, recoverable: bool | None = None, retryable: bool | None = None) -> None:
         cls.code = re.sub(r"\B(?=[A-Z])", "_", cls.__name__).lower()
@@ -63,6 +68,15 @@ class SkillError(Exception):
         extra = Message(self.extra_hint.template, **{**self.values, **self.extra_hint.values})
         return Message("{hint}; {more}", hint=own, more=extra)
 
+    @classmethod
+    def advise_person(cls, facts: Mapping[str, Json]) -> Message | None:
+        """Return the advice for a person about a result with this error; `facts` are its data and meta."""
+        template = vars(cls).get("person_template")  # a kind of another error has its own advice, or the hint
+        if template is None:
+            return None
+        known = {key: _as_words(value) for key, value in facts.items()}
+        return Message(template.template, **known)
+
     def data(self) -> dict[str, Json]:
         import json  # noqa: PLC0415  (lists have no errors)
 
@@ -70,6 +84,16 @@ class SkillError(Exception):
         # Some libraries take no `Message` for a str.
         plain: dict[str, Json] = json.loads(json.dumps(told, default=dict))
         return plain
+
+
+def _as_words(value: Json) -> object:
+    return ", ".join(map(str, value)) if isinstance(value, list) else value
+
+
+def advice_for_person(data: Mapping[str, Json], meta: Mapping[str, Json]) -> Message | None:
+    """Return what a person reads below a failure instead of its hint; None where the hint says it to anybody."""
+    kind = next((each for each in error_classes() if each.code == meta.get("code")), None)
+    return kind.advise_person({**data, **meta}) if kind else None
 
 
 def error_classes(kind: type[SkillError] = SkillError) -> Iterator[type[SkillError]]:
@@ -107,13 +131,24 @@ def retryable_codes() -> frozenset[str]:
 class SkillNotFound(SkillError, recoverable=True):
     summary_template = Message("skill not installed: {name}")
     hint_template = Message(
-        "install it first; `skillyard search {name}` looks for it, `skillyard list` shows what is installed"
+        "{near}install it first: `skillyard add SOURCE` takes a folder, an archive, a git address or "
+        "owner/repo@{name}; `skillyard search {name}` looks for it here, `skillyard list` shows what is installed"
     )
 
     def __init__(self, name: str, nearest: tuple[str, ...] = ()) -> None:
-        near = Message("; nearest: {nearest}", nearest=", ".join(nearest)) if nearest else ""
+        shown = ", ".join(nearest)
+        near = Message("; nearest: {nearest}", nearest=shown) if nearest else ""
+        meant = Message("did you mean {nearest}? Else ", nearest=shown) if nearest else ""
         msg = Message("Skill '{name}' is not installed{near}", name=name, near=near)
-        super().__init__(msg, details={"nearest": list(nearest)}, name=name)
+        super().__init__(msg, details={"nearest": list(nearest)}, name=name, near=meant)
+
+    @classmethod
+    def advise_person(cls, facts: Mapping[str, Json]) -> Message | None:
+        nearest = facts.get("nearest")
+        if not isinstance(nearest, list) or not nearest:
+            return Message("`skillyard list` shows the skills here, `skillyard add SOURCE` installs one")
+        names = " ".join(f"@{name}" for name in nearest[:_MOST_NAMED])
+        return Message("did you mean {names}? `skillyard list` shows the skills here", names=names)
 
 
 class AmbiguousName(SkillError, recoverable=True):
@@ -141,6 +176,7 @@ class ParamMissing(SkillError, recoverable=True):
 
     summary_template = Message("missing params: {names}")
     hint_template = Message("ask the user for: {names}")
+    person_template = Message("run it again with a value for each: {required}")
 
     def __init__(
         self,
@@ -198,6 +234,15 @@ class InvalidArgs(SkillError, recoverable=True):
     summary_template = Message("invalid arguments: {reason}")
     hint_template = Message("read the usage text and try again")
 
+    def hint_message(self) -> Message:
+        return self.extra_hint if self.extra_hint is not None else super().hint_message()
+
+    @classmethod
+    def advise_person(cls, facts: Mapping[str, Json]) -> Message | None:
+        """The usage line itself is shown; what somebody added to the hint stays."""
+        own = {cls.hint_template.render(lang) for lang in Lang}
+        return Message.plain("") if cls is InvalidArgs and facts.get("hint") in own else None
+
 
 class WorkflowInvalid(InvalidArgs):
     summary_template = Message("invalid workflow: {reason}")
@@ -219,6 +264,7 @@ class MultiStep(SkillError, recoverable=True):
 class NotGranted(SkillError, recoverable=True):
     summary_template = Message("not granted: {what}")
     hint_template = Message("the person must run: {command}")
+    person_template = Message("look at the skill, then allow it: `{grant}`")
 
     def __init__(self, what: str, command: str, *, details: Mapping[str, Json] = NOTHING) -> None:
         msg = Message("Not granted: {what}", what=what)
@@ -257,6 +303,13 @@ class RuntimeFailed(SkillError, retryable=True):
     summary_template = Message("failed: {reason}")
     hint_template = Message("it depends on the error: see {log}")
 
+    @classmethod
+    def advise_person(cls, facts: Mapping[str, Json]) -> Message | None:
+        if cls is not RuntimeFailed:
+            return super().advise_person(facts)
+        run = facts.get("run")
+        return Message("`skillyard runs show {run}` has everything that it said", run=run) if run else Message.plain("")
+
 
 class EnvironmentFailed(RuntimeFailed):
     summary_template = Message("the environment could not be built: {reason}")
@@ -270,6 +323,7 @@ class RequirementFailed(EnvironmentFailed, retryable=False):
 
     summary_template = Message("{place}: {requirement} cannot be installed: {reason}")
     hint_template = Message("the person can go on without it: {command}; see {log}")
+    person_template = Message("go on without it: `{grant}`")
 
     def __init__(self, name: str, requirement: str, place: str, error: EnvironmentFailed, command: str) -> None:
         self.name = name
@@ -421,10 +475,21 @@ class ScriptFailed(RuntimeFailed):
     type = "RuntimeError"
 
 
+class InterruptRefused(ScriptFailed, retryable=False):
+    """A script asks for a decision in a way that cannot be followed."""
+
+    summary_template = Message("the interrupt is refused: {reason}")
+    hint_template = Message(
+        "the script must write mybox/temp/langgraph_interrupt.json in this run, with interrupted_skills and a "
+        "resume_command that starts with `python bin/` or `skillyard review resume`"
+    )
+
+
 class Timeout(SkillError, recoverable=True, retryable=True):
     state = State.TIMEOUT
     summary_template = Message("timed out (>{limit:g}s)")
     hint_template = Message("split the task, or allow more with --timeout")
+    person_template = Message("give it less to do, or more time: `--timeout 600`")
 
     def __init__(self, name: str, elapsed: float, limit: float, noun: str = "skill", heard: str = "") -> None:
         msg = Message("{name} ran longer than {limit:g} s", name=name, limit=limit)
@@ -436,6 +501,17 @@ class Timeout(SkillError, recoverable=True, retryable=True):
 
     def data(self) -> dict[str, Json]:
         return dict(self.details)
+
+
+class ReportedTimeout(Timeout):
+    """The program itself gave up waiting: it knows for what, and no limit of ours was reached."""
+
+    summary_template = Message("the program gave up waiting: {reason}")
+    hint_template = Message("the program reports it itself, no limit of Skillyard was reached; try again, or see {log}")
+
+    def __init__(self, msg: str, name: str, elapsed: float, log: str, details: Mapping[str, Json], noun: str) -> None:
+        figures: dict[str, Json] = {noun: name, "elapsed": elapsed, "limit": None, "msg": msg}
+        SkillError.__init__(self, msg, details={**details, **figures}, log=log)
 
 
 class Cancelled(SkillError, recoverable=True):

@@ -97,7 +97,8 @@ def as_size(output_bytes: int) -> str:
 
 def error_result(error: SkillError, agent: str, lang: Lang, meta: Mapping[str, Json]) -> Result:
     """Return an expected failure as a result; its code and hint are in `meta`."""
-    meta = {**meta, "code": error.code, "hint": error.hint(lang)}
+    normalised: dict[str, Json] = {"normalised": list(error.normalised)} if error.normalised else {}
+    meta = {**meta, **normalised, "code": error.code, "hint": error.hint(lang)}
     return Result(agent, error.state, error.summary(lang), error.data(), meta)
 
 
@@ -143,6 +144,10 @@ class Request(NamedTuple):
     agent: str = "skills"
     #: The row of the job that this is an attempt of, with the name of the job under `label`.
     job: Mapping[str, Json] = NOTHING
+    #: What the Task said about itself, kept with the run: its description and model.
+    task: Mapping[str, Json] = NOTHING
+    #: Those of the words that a shell would take as a redirection or a pipe; only a prompt has any.
+    shell_words: tuple[str, ...] = ()
 
 
 class Call(NamedTuple):
@@ -195,10 +200,12 @@ class Outcome(NamedTuple):
     summary: str | None = None
     normalised: tuple[str, ...] = ()
     state: State = State.SUCCESS
+    #: The program's own advice.
+    hint: str | None = None
 
     def as_result(self, agent: str, lang: Lang, seconds: float, moment: datetime, **meta: Json) -> Result:
         summary = self.summary if self.summary is not None else self.says.render(lang, **self.words)
-        about = make_meta(agent, seconds, moment, normalised=list(self.normalised) or None, **meta)
+        about = make_meta(agent, seconds, moment, normalised=list(self.normalised) or None, hint=self.hint, **meta)
         return Result(agent, self.state, summary, self.data, about)
 
 

@@ -2,7 +2,6 @@
 
 Lists need a kind's name and nothing else, so its module is named here and loaded only when a skill of it is used."""
 
-import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple, final
 
 from skillyard.core.messages import Message, as_json, of_json
+from skillyard.core.patterns import lazy_pattern
 from skillyard.core.values import NOTHING, Json
 
 
@@ -40,6 +40,8 @@ class Kind(str):  # noqa: SLOT000  (a kind has its traits in its dictionary)
     takes_text: bool = False
     #: Words after the name are text for the skill and bind no params.
     takes_words: bool = False
+    #: Piped input reaches its program, or is its request.
+    reads_stdin: bool = True
     #: Its programs may import `skillyard.skill`.
     imports_helper: bool = False
     limit_seconds: float = 60.0
@@ -71,7 +73,9 @@ class Kind(str):  # noqa: SLOT000  (a kind has its traits in its dictionary)
 KINDS: dict[str, Kind] = {}
 
 Kind.COMMAND = Kind.declare("command", "skillyard.runners.command", takes_text=True)
-Kind.PROMPT = Kind.declare("prompt", "skillyard.runners.prompt", starts_program=False, takes_words=True)
+Kind.PROMPT = Kind.declare(
+    "prompt", "skillyard.runners.prompt", starts_program=False, reads_stdin=False, takes_words=True
+)
 Kind.JSON = Kind.declare(
     "json",
     "skillyard.runners.json_skill",
@@ -86,7 +90,7 @@ Kind.JSON = Kind.declare(
 
 #: A slot of a command, `{name}` or `${name}`: one pattern for those who read and those who fill.
 NAME: Final = r"[^\W\d][\w-]*"
-SLOT: Final = re.compile(rf"\$?\{{({NAME})\}}")
+SLOT: Final = lazy_pattern(rf"\$?\{{({NAME})\}}")
 #: The slots that we fill; all others are params.
 OWN_SLOTS: Final = frozenset({"output", "skill", "baseDir", "CLAUDE_SKILL_DIR"})
 
@@ -139,6 +143,8 @@ class ParamType(StrEnum):
     BOOL = "bool"
     ENUM = "enum"
     PATH = "path"
+    OBJECT = "object"
+    ARRAY = "array"
 
 
 class Param(NamedTuple):
@@ -152,6 +158,8 @@ class Param(NamedTuple):
     validation: str = ""
     #: A value may start with `-`: the author says that the program takes options there.
     option: bool = False
+    #: The JSON Schema of what an object or an array holds, as far as it is declared.
+    inside: Mapping[str, Json] | None = None
 
 
 def as_exit_codes(value: Json) -> tuple[int, ...] | None:
@@ -161,6 +169,10 @@ def as_exit_codes(value: Json) -> tuple[int, ...] | None:
     if not texts or not all(text.isascii() and text.isdigit() and int(text) < 256 for text in texts):
         return None
     return tuple(sorted({0, *map(int, texts)}))
+
+
+#: Findings after which it is unknown what would run.
+_BREAKING = frozenset({"run-unsure", "field-swallowed", "command-not-text", "entry-missing", "entry-outside"})
 
 
 class Skill(NamedTuple):
@@ -198,6 +210,11 @@ class Skill(NamedTuple):
     def severity(self) -> Severity | None:
         """The worst severity of the findings."""
         return max((finding.severity for finding in self.findings), key=lambda s: s.rank, default=None)
+
+    @property
+    def broken(self) -> Finding | None:
+        """The first error of its file that makes it another skill than its author meant: it is not run then."""
+        return next((finding for finding in self.findings if finding.code in _BREAKING), None)
 
     def as_record(self) -> str:
         """Return the skill as one JSON text, as the index keeps it."""

@@ -9,8 +9,6 @@ Not covered: sockets, pipes and devices, which are named in `ChangeSet.skipped`;
 links.
 """
 
-import difflib
-import filecmp
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
@@ -198,7 +196,7 @@ class _Reader(_Counter):
     def _is_same(self, path: str, entry: EntryType, new: os.stat_result, old: os.stat_result) -> bool:
         if entry is EntryType.LINK:
             return (self._upper / path).readlink() == (self._project / path).readlink()
-        return new.st_size == old.st_size and filecmp.cmp(self._upper / path, self._project / path, shallow=False)
+        return new.st_size == old.st_size and _are_equal(self._upper / path, self._project / path)
 
 
 def _list_names(folder: Path) -> list[str]:
@@ -226,7 +224,7 @@ def _with_renames(changes: Sequence[Change], upper: Path, project: Path) -> Iter
     for change in changes:
         is_new_file = change.kind is ChangeKind.ADDED and change.entry is EntryType.FILE and change.size
         candidates = gone.get(change.size, []) if is_new_file else []
-        same = (old for old in candidates if filecmp.cmp(upper / change.path, project / old, shallow=False))
+        same = (old for old in candidates if _are_equal(upper / change.path, project / old))
         if old := next(same, ""):
             candidates.remove(old)
             sources.add(old)
@@ -256,6 +254,8 @@ def diff(change: Change, upper: Path, project: Path) -> str:
 
 def unified(old: list[str], new: list[str], old_name: str, new_name: str) -> str:
     """Return a unified diff of lines; an empty name means that there is no such file."""
+    import difflib  # noqa: PLC0415  (every run imports this module, and hardly one shows a diff)
+
     names = (f"a/{old_name}" if old_name else "/dev/null", f"b/{new_name}" if new_name else "/dev/null")
     lines = difflib.unified_diff(old, new, *names)
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
@@ -323,6 +323,12 @@ class _Merger(_Counter):
         target.chmod(stat.S_IMODE(top.lstat().st_mode))
 
 
+def _are_equal(one: Path, other: Path) -> bool:
+    import filecmp  # noqa: PLC0415  (most runs change nothing)
+
+    return filecmp.cmp(one, other, shallow=False)
+
+
 def _is_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
@@ -332,4 +338,4 @@ def _are_same(one: Path, other: Path) -> bool:
     old, new = one.lstat(), other.lstat()
     if (old.st_mode, old.st_rdev) != (new.st_mode, new.st_rdev):
         return False
-    return stat.S_ISCHR(old.st_mode) or (stat.S_ISREG(old.st_mode) and filecmp.cmp(one, other, shallow=False))
+    return stat.S_ISCHR(old.st_mode) or (stat.S_ISREG(old.st_mode) and _are_equal(one, other))

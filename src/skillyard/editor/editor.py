@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from skillyard.core.errors import InvalidArgs, SkillError
+from skillyard.core.errors import InvalidArgs, PermissionDenied, SkillError
 from skillyard.core.messages import Message
 from skillyard.core.values import Json
 from skillyard.editor.change_set import unified
@@ -17,6 +17,8 @@ from skillyard.editor.json_edit import as_value
 from skillyard.editor.operations import Operation, count_of, fields_of, make_operation
 from skillyard.editor.text_edits import Document, apply_edits, decode, with_lf
 
+_PROGRAM_ENDINGS = (".py", ".pyw", ".pyx", ".ipynb")
+_PYTHON_SHEBANG = re.compile(r"#![^\n]*python", re.IGNORECASE)
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 
@@ -66,8 +68,12 @@ class _Target(NamedTuple):
 class Editor:
     """Edits text files below its roots. Relative names start in the working directory."""
 
-    def __init__(self, roots: Sequence[EditRoot], asked: Sequence[EditRoot], own_home: Path) -> None:
+    def __init__(
+        self, roots: Sequence[EditRoot], asked: Sequence[EditRoot], own_home: Path, *, makes_programs: bool = True
+    ) -> None:
+        """`makes_programs`: whether a new file may be a Python program. In a Task it may not."""
         self._roots, self._asked, self._own_home = roots, asked, own_home
+        self._makes_programs = makes_programs
         self._journal = Journal(own_home / "edits")
 
     @staticmethod
@@ -120,6 +126,9 @@ class Editor:
                 edited.append(Edited(edit, created or after != target.after, created, count, after.encoding_name))
                 targets[key] = target._replace(after=after)
             written = [each for each in targets.values() if each.found is None or each.before != each.after]
+            if not self._makes_programs:
+                for each in written:
+                    _refuse_program(each)
             if not dry_run:
                 self._write(written)
             return EditReport(tuple(edited), "".join(map(_diff, written)) if dry_run else "", recovered)
@@ -178,6 +187,17 @@ def _apply(edit: Edit, document: Document, number: int) -> tuple[Document, int]:
                 error.values = {**error.values, "reason": error.msg}
         raise
     return document._replace(text=apply_edits(document.text, edits)), count_of(edit.operation, text, edits)
+
+
+def _refuse_program(target: _Target) -> None:
+    """Raise PermissionDenied if the file would become a Python program that was none before."""
+    name = target.location.name
+    if _is_program(name, target.after.text) and not (target.found and _is_program(name, target.before.text)):
+        raise PermissionDenied(Message("a Task creates no Python programs: {file}", file=target.shown))
+
+
+def _is_program(name: str, text: str) -> bool:
+    return bool(text) and (name.lower().endswith(_PROGRAM_ENDINGS) or _PYTHON_SHEBANG.match(text) is not None)
 
 
 def _diff(target: _Target) -> str:

@@ -7,11 +7,11 @@ import os
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import pairwise
 from types import ModuleType
-from typing import Any, Final, NamedTuple, NoReturn, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Self, TypeAlias, TypeVar
 
 from skillyard.core.errors import InvalidArgs, PermissionDenied, RuntimeFailed, SkillError, StateDamaged, StoreFailed
 from skillyard.core.messages import DOMAIN, LOCALE, Lang, Message, render
@@ -20,10 +20,15 @@ from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces import present
 
+if TYPE_CHECKING:
+    from skillyard.faces.live_line import LiveLine
+
 #: The agent of commands that run no skill and no script.
 AGENT = "skillyard"
 USAGE = 2
 _WIDEST = 100
+_LONGEST_LINE, _LONGEST_NOTE = 65536, 400
+_LAYOUTS = ("human", "lines", "block", "json")
 
 #: BrokenPipeError is one of them and none to tell of: nobody is there to read it.
 #: UnicodeEncodeError: a file whose name is not UTF-8, somewhere on the way.
@@ -76,14 +81,18 @@ class Parser(argparse.ArgumentParser):
         with _argparse_speaks(asked_lang()):
             options = super().parse_args(args, namespace)
         options.lang = Lang.choose(options.lang, os.environ)
-        options.style = present.Style(options.json, options.format == "block", options.ascii, options.lang)
+        options.json = options.json or options.format == "json"
+        human = not options.json and (options.format == "human" or (options.format is None and sys.stdout.isatty()))
+        options.style = present.Style(
+            options.json, options.format == "block", options.ascii, options.lang, human, bool(options.raw)
+        )
         return options
 
     def error(self, message: str) -> NoReturn:
         refused = sys.exception()
         if isinstance(refused, argparse.ArgumentError) and isinstance(refused.message, Message):
             message = Message("argument {name}: {reason}", name=refused.argument_name, reason=refused.message)
-        if "--json" in sys.argv:
+        if wants_json():
             show_failure(InvalidArgs(message, details={"usage": self.format_usage()}), present.Style(json=True))
         else:
             lang = asked_lang()
@@ -143,7 +152,7 @@ def _argparse_speaks(lang: Lang) -> Iterator[None]:
 
     A program that asked for JSON gets English: `msg` never changes with the language.
     """
-    if lang is Lang.EN or "--json" in sys.argv:
+    if lang is Lang.EN or wants_json():
         yield
         return
     before, domain = dict(os.environ), gettext.textdomain()
@@ -170,7 +179,9 @@ def make_parser(name: str, module: ModuleType) -> Parser:
     if own:
         doc = "\n".join(line.removeprefix("    ") for line in doc.rstrip().split("\n"))
     parser = Parser(prog=f"skillyard {name}", description=doc)
-    parser.set_defaults(json=False, format=None, ascii=False, lang=None)  # for those that have no such options
+    parser.set_defaults(
+        json=False, format=None, ascii=False, raw=False, lang=None
+    )  # for those that have no such options
     parser.add_arguments_of(answer)
     getattr(module, f"{name}_arguments" if own else "arguments", lambda _: None)(parser)
     if parser.get_default("answer") is None:
@@ -184,10 +195,27 @@ def set_answer(parser: argparse.ArgumentParser, answer: Callable[[Options], Answ
     group = parser.add_argument_group("output")
     default, flag = (argparse.SUPPRESS, argparse.SUPPRESS) if nested else (None, False)
     group.add_argument("--json", action="store_true", default=flag, help="one JSON envelope on stdout and nothing else")
-    group.add_argument("--format", choices=["text", "block"], default=default, help="layout of a result")
+    group.add_argument(
+        "--format",
+        type=_layout,
+        choices=_LAYOUTS,
+        default=default,
+        help="layout of a result: human on a terminal, elsewhere lines",
+    )
+    group.add_argument("--raw", action="store_true", default=flag, help="only the content, or the data as JSON")
     group.add_argument("--ascii", action="store_true", default=flag, help="nothing but ASCII")
     if parser.get_default("lang") is None:  # `new` has this option already, and asks for more with it
         group.add_argument("--lang", choices=["zh", "en"], default=default, help="language of what is shown")
+
+
+def _layout(text: str) -> str:
+    return "lines" if text == "text" else text  # its name in earlier versions
+
+
+def wants_json() -> bool:
+    """Whether a program reads, before the words of a command could be read."""
+    words = sys.argv[1:]
+    return "--json" in words or "--format=json" in words or ("--format", "json") in pairwise(words)
 
 
 def asked_lang() -> Lang:
@@ -216,8 +244,10 @@ def show_and_exit(result: Result, style: present.Style, page: present.Page | Non
 
 
 def finish_run(result: Result, style: present.Style, write: Callable[[str, bytes], None]) -> NoReturn:
-    """Show what a run came to: people find its long texts in files."""
-    show_and_exit(result if style.json else present.put_aside(result, write), style)
+    """Show what a run came to: its long texts are put into files, unless they are asked for or shown as they are."""
+    if style.human:
+        style = style._replace(heard=sys.stderr.isatty())
+    show_and_exit(result if style.json or style.raw or style.human else present.put_aside(result, write), style)
 
 
 def show_failure(error: SkillError, style: present.Style) -> None:
@@ -310,21 +340,62 @@ def read_object(text: str, option: str) -> dict[str, Json]:
 class ProgramLines:
     """Shows what a program says on stderr while it runs, each line marked as the program's.
 
-    Nothing of it can move the cursor, and no line of it can pass for a question or an advice of ours. Leaving the
-    block ends a line that the program left open.
+    Nothing of it can move the cursor, and no line of it can pass for a question or an advice of ours. On a terminal,
+    where `doing` says what runs, a line of ours below it shows that it goes on: what reports progress is shown there
+    alone. Leaving the block ends a line that the program left open.
     """
 
-    def __init__(self) -> None:
-        self._at_start = True
+    def __init__(self, doing: str = "") -> None:
+        self._at_start, self._rest = True, b""
+        self._doing, self._note, self._bar = doing, doing, ""
+        self._live: LiveLine | None = None
 
     def __enter__(self) -> Self:
+        if self._doing and sys.stderr.isatty():
+            from skillyard.faces.live_line import LiveLine  # noqa: PLC0415  (only a terminal has one)
+
+            self._live = LiveLine(self._standing, sys.stderr).__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._live.__exit__()
+            self._write(self._rest)
         if not self._at_start:
-            self(b"\n")
+            self._write(b"\n")
 
     def __call__(self, piece: bytes) -> None:
+        if self._live is None:
+            self._write(piece)
+            return
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        for line in lines:
+            self._hear(self._live, line)
+        if len(self._rest) > _LONGEST_LINE:
+            self._write(self._rest)
+            self._rest = b""
+        elif drawn := self._rest.rpartition(b"\r")[2].strip():  # a bar of the program's own, drawn over and over
+            self._note_of(drawn)
+
+    def _standing(self) -> str:
+        return f"{self._bar} {self._note}".strip()
+
+    def _hear(self, live: "LiveLine", line: bytes) -> None:
+        from skillyard.faces.live_line import bar, read_progress  # noqa: PLC0415  (only a terminal has a line)
+
+        last = line.rstrip(b"\r").rpartition(b"\r")[2]
+        if progress := read_progress(last.decode("utf-8", "replace")):
+            self._bar = f"{bar(progress.done, is_ascii=live.is_ascii)} {progress.done}"
+            self._note = progress.note or self._doing
+            return
+        live.clear()
+        self._write(last + b"\n")
+        self._note_of(last)
+
+    def _note_of(self, line: bytes) -> None:
+        self._note = line[:_LONGEST_NOTE].decode("utf-8", "replace").strip() or self._note
+
+    def _write(self, piece: bytes) -> None:
         text = present.printable(piece.decode("utf-8", "replace"))
         for line in text.splitlines(keepends=True):
             sys.stderr.write(f"| {line}" if self._at_start else line)
@@ -350,9 +421,9 @@ def tell_and_exit(error: Exception, options: Options | None = None) -> NoReturn:
     """Show an expected error as the person asked for it. `--json` may still stand among a skill's own words."""
     if isinstance(error, BrokenPipeError):
         raise error
-    style = options.style if options else present.Style(lang=asked_lang())
+    style = options.style if options else present.Style(lang=asked_lang(), human=sys.stdout.isatty())
     told = as_skill_error(error)
-    show_failure(told, style._replace(json="--json" in sys.argv))
+    show_failure(told, style._replace(json=wants_json()))
     raise SystemExit(getattr(options, "exit_codes", {}).get(type(told), 1)) from None
 
 
@@ -366,10 +437,18 @@ def ask(question: str) -> str | None:
 
     Whatever the question quotes, it looks like what it is.
     """
-    sys.stderr.write(present.printable(question))
-    sys.stderr.flush()
-    line = sys.stdin.readline()
+    with _alone():
+        sys.stderr.write(present.printable(question))
+        sys.stderr.flush()
+        line = sys.stdin.readline()
+    if not line:  # what comes next starts on a line of its own
+        sys.stderr.write("\n")
     return line.rstrip("\n") if line else None
+
+
+def _alone() -> AbstractContextManager[None]:
+    """Nothing of ours is drawn on the line of a question."""
+    return present.DRAWN[-1].paused() if present.DRAWN else nullcontext()
 
 
 YES: Final = frozenset({"y", "yes", "是", "好"})
@@ -393,6 +472,8 @@ def ask_key(question: str, keys: str) -> str:
     import tty  # noqa: PLC0415
 
     before = termios.tcgetattr(sys.stdin)
+    paused = _alone()
+    paused.__enter__()
     try:
         tty.setcbreak(sys.stdin, termios.TCSADRAIN)  # before we ask, and without losing what was typed ahead
         sys.stderr.write(present.printable(question))
@@ -402,5 +483,6 @@ def ask_key(question: str, keys: str) -> str:
         key = typed.strip("\x04")
     finally:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+        paused.__exit__(None, None, None)
     sys.stderr.write(f"{key}\n")
     return key

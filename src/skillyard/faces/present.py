@@ -6,12 +6,15 @@ import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, Self, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TextIO, TypeAlias
 
 from skillyard.core.errors import PermissionDenied
 from skillyard.core.messages import Lang, Message, render, translate
 from skillyard.core.result import Result, as_size
 from skillyard.core.values import Json
+
+if TYPE_CHECKING:
+    from skillyard.faces.live_line import LiveLine
 
 _TELL_SECONDS = 0.2
 _CLEANED = {
@@ -23,8 +26,12 @@ _TEXTS, _INLINE_CHARACTERS = frozenset({"content", "text", "article", "stderr"})
 _CODES, _INLINE_LINES = frozenset({"code", "script"}), 100
 _FIRST_LINES = 5
 _ASIDE = "mybox/workspace"
-#: Below this the last column would say nothing: rather let the line fold.
-_SMALLEST_ROOM = 20
+_NO_TERMINAL = 100
+_SIGNS = {"added": "+", "modified": "~", "deleted": "-", "renamed": ">", "mode": "%"}
+
+
+#: What is drawn on the last line of stderr just now: whatever is written there wipes it out before.
+DRAWN: list["LiveLine"] = []
 
 
 class Style(NamedTuple):
@@ -34,6 +41,12 @@ class Style(NamedTuple):
     block: bool = False
     ascii: bool = False
     lang: Lang = Lang.EN
+    #: Laid out for reading: the default where stdout is a terminal.
+    human: bool = False
+    #: The content or the data alone.
+    raw: bool = False
+    #: The person saw what the program said on stderr already.
+    heard: bool = False
 
 
 class Table(NamedTuple):
@@ -46,33 +59,82 @@ class Table(NamedTuple):
     empty: str = ""
 
 
+class Record(NamedTuple):
+    """Everything that is known of a run or a job; `result` and `log` are two of its fields."""
+
+    data: Mapping[str, Json]
+
+    def result(self, otherwise: Result) -> Result:
+        """Return what the run came to, if it came to something."""
+        from skillyard.core.envelope import from_dict  # noqa: PLC0415  (only where it is shown by itself)
+
+        told = self.data.get("result")
+        try:
+            return from_dict(told) if isinstance(told, Mapping) else otherwise
+        except ValueError:  # it is still running, or was killed
+            return otherwise
+
+
+class Diff(NamedTuple):
+    """A unified diff."""
+
+    lines: Sequence[str]
+
+
 #: A table, lines whose messages are rendered, or a text that is the answer itself, to the letter.
-Page: TypeAlias = Table | Sequence[str] | str
+Page: TypeAlias = Table | Record | Diff | Sequence[str] | str
 
 
 def show(result: Result, style: Style, out: TextIO, page: Page | None = None) -> None:
     """Print a result the way it was asked for; a page stands in for the envelope where people read."""
-    if style.json or page is None:
-        _write(out, _envelope(result, style, out) + "\n")
+    if style.raw:
+        _show_raw(page.result(result) if isinstance(page, Record) else result, style, out)
+    elif style.human and not style.json:
+        from skillyard.faces.human import show_human  # noqa: PLC0415  (only people need it)
+
+        show_human(_readable(result), style, out, page)
+    elif style.json or page is None:
+        write_encoded(out, _envelope(result, style, out) + "\n")
     elif isinstance(page, Table):
         show_table(page, out, style.lang)
     elif isinstance(page, str):  # unless a terminal would obey what stands in it
-        _write(out, printable(page) + "\n" if out.isatty() else page)
+        write_encoded(out, printable(page) + "\n" if out.isatty() else page)
+    elif isinstance(page, Record):
+        write_lines(_record_lines(page.data, style.lang), style.lang, out)
     else:
-        write_lines(page, style.lang, out)
+        write_lines(page.lines if isinstance(page, Diff) else page, style.lang, out)
+
+
+def _show_raw(result: Result, style: Style, out: TextIO) -> None:
+    """Print the content to the letter, else the data as JSON. A failure is told on stderr: stdout may be a file."""
+    content = result.data.get("content")
+    if isinstance(content, str):
+        ended = "" if content.endswith("\n") or not out.isatty() else "\n"
+        write_encoded(out, printable(content) + ended if out.isatty() else content)
+    elif result.ok:
+        write_encoded(out, _envelope(result, style._replace(json=True), out, only_data=True) + "\n")
+    if not result.ok:
+        out.flush()
+        write_lines(
+            [f"{result.mark.ascii if style.ascii else result.mark.icon} {result.agent} {result.summary}"], style.lang
+        )
 
 
 def write_lines(lines: Iterable[str], lang: Lang, out: TextIO | None = None) -> None:
     """Write lines for people, to stderr unless told otherwise."""
     out = out or sys.stderr
-    _write(out, "".join(f"{one_line(render(line, lang))}\n" for line in lines))
+    for line in DRAWN:
+        line.clear()
+    write_encoded(out, "".join(f"{one_line(render(line, lang))}\n" for line in lines))
     out.flush()
 
 
-def _envelope(result: Result, style: Style, out: TextIO) -> str:
-    from skillyard.core.envelope import as_block, as_json, as_text  # noqa: PLC0415  (a table needs none)
+def _envelope(result: Result, style: Style, out: TextIO, *, only_data: bool = False) -> str:
+    from skillyard.core.envelope import as_block, as_json, as_text, data_as_json  # noqa: PLC0415  (a table needs none)
 
     def render(shown: Result) -> str:
+        if only_data:
+            return data_as_json(shown)
         if style.json:
             return as_json(shown)
         encoding = "ascii" if style.ascii else (out.encoding or "utf-8")
@@ -81,7 +143,12 @@ def _envelope(result: Result, style: Style, out: TextIO) -> str:
     try:
         return render(result)
     except ValueError:  # a name that is not UTF-8
-        return render(result._replace(**_with_escapes(result._asdict())))
+        return render(_readable(result))
+
+
+def _readable(result: Result) -> Result:
+    summary, data, meta = map(_with_escapes, (result.summary, result.data, result.meta))
+    return result._replace(summary=summary, data=data, meta=meta)
 
 
 def _with_escapes(value: object) -> Any:
@@ -120,39 +187,74 @@ def show_notes(result: Result, style: Style) -> None:
         if isinstance(paths, list) and paths:
             notes.append(text.render(style.lang, paths=", ".join(map(str, paths))))
     hint = result.meta.get("hint")
-    if isinstance(hint, str) and not result.ok:
+    if isinstance(hint, str) and not result.ok and not style.human:
         notes.append(hint)
     if notes and not style.json:
         write_lines((f"→ {note}" for note in notes), style.lang)
 
 
 def show_table(table: Table, out: TextIO, lang: Lang = Lang.EN) -> None:
-    """Columns side by side; on a terminal the last one takes what room is left, and ends in an ellipsis."""
+    """Columns side by side."""
     if not table.rows:
         write_lines([table.empty], lang, out)
         return
     names = [label(name, lang).upper() for name in table.columns]
     rows = [names, *([one_line(render(cell, lang)) for cell in row] for row in table.rows)]
     widths = [max(cell_width(row[i]) for row in rows) for i in range(len(names) - 1)]
-    room = 0
-    if on_terminal := out.isatty():
-        asked = os.environ.get("COLUMNS", "")
-        columns = int(asked) if asked.isdigit() else os.get_terminal_size(out.fileno()).columns or 80
-        room = max(columns - sum(widths) - 2 * len(widths), _SMALLEST_ROOM)
     lines = []
     for row in rows:
         padded = [cell + " " * (wide - cell_width(cell)) for cell, wide in zip(row, widths, strict=False)]
-        lines.append("  ".join([*padded, _cut(row[-1], room) if room else row[-1]]).rstrip())
-    if on_terminal:
-        lines[0] = f"\x1b[1m{lines[0]}\x1b[0m"
-    _write(out, "\n".join(lines) + "\n")
+        lines.append("  ".join([*padded, row[-1]]).rstrip())
+    write_encoded(out, "\n".join(lines) + "\n")
 
 
-def _cut(text: str, room: int) -> str:
+def encodes(text: str, encoding: str) -> bool:
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def columns_of(out: TextIO) -> int:
+    """How wide the terminal is; 100 where there is none."""
+    asked = os.environ.get("COLUMNS", "")
+    if asked.isdigit() and int(asked):
+        return int(asked)
+    return (os.get_terminal_size(out.fileno()).columns or 80) if out.isatty() else _NO_TERMINAL
+
+
+def _record_lines(data: Mapping[str, Json], lang: Lang) -> Iterator[str]:
+    for key, value in data.items():
+        named = label(key, lang)
+        if key in {"request", "launch", "result"} and isinstance(value, dict):
+            yield f"{named}:"
+            yield from (f"  {name}: {_as_json(item)}" for name, item in value.items() if item not in (None, "", [], {}))
+        elif key == "log":
+            yield f"{named}:" if value else f"{named}: {Message('empty').render(lang)}"
+            yield from (f"  {line}" for line in str(value).splitlines())
+        else:
+            yield f"{named}: {_as_json(value)}"
+
+
+def _as_json(value: Json) -> str:
+    import json  # noqa: PLC0415  (only records need it)
+
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=dict)
+
+
+def change_line(change: Mapping[str, Any]) -> str:
+    """One change of a project on a line, as `data.changes` has it."""
+    origin = f"{change['old_path']} → " if "old_path" in change else ""
+    slash = "/" if change.get("type") == "folder" else ""
+    return f"{_SIGNS.get(str(change.get('kind')), '?')} {origin}{change.get('path')}{slash}"
+
+
+def cut(text: str, room: int) -> str:
     if cell_width(text) <= room:
         return text
-    end = 0
-    while cell_width(text[: end + 1]) < room:
+    end = taken = 0
+    while (taken := taken + cell_width(text[end])) < room:
         end += 1
     return text[:end].rstrip() + "…"
 
@@ -177,52 +279,65 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else " " for c in text)
 
 
-def _write(stream: TextIO, text: str) -> None:
+def write_encoded(stream: TextIO, text: str, encoding: str = "") -> None:
     """What the stream cannot encode is escaped rather than a crash."""
-    encoding = stream.encoding or "utf-8"
+    encoding = encoding or stream.encoding or "utf-8"
     stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
 class StatusLine:
     """A line on stderr that tells a person how far long work has come; silent where nobody looks."""
 
+    #: Whether a timer draws it anew with a spinner and the time.
+    ticks = True
+
     def __init__(self, doing: str, lang: Lang = Lang.EN, err: TextIO | None = None) -> None:
         self._doing, self._lang, self._err = one_line(render(doing, lang)), lang, err or sys.stderr
-        self._width, self._counted = 0, 0.0
+        self._text, self._shown, self._counted = self._doing, False, 0.0
+        self._live: LiveLine | None = None
 
     def __enter__(self) -> Self:
+        if self.ticks and self._err.isatty():
+            from skillyard.faces.live_line import LiveLine  # noqa: PLC0415  (only a terminal has one)
+
+            self._live = LiveLine(lambda: self._text, self._err).__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.clear()
+        if self._live:
+            self._live.__exit__()
+        self._wipe()
 
-    def clear(self) -> None:
-        """Take the line away, so that something else can be written there."""
-        if self._width:
-            self._err.write("\r" + " " * self._width + "\r")
+    def _wipe(self) -> None:
+        if self._shown:
+            self._err.write("\r\x1b[K")
             self._err.flush()
-            self._width = 0
+            self._shown = False
 
     def say(self, text: str) -> None:
         """Print a line that stays."""
-        self.__exit__()
+        self._wipe()
         write_lines([text], self._lang, self._err)
 
     def __call__(self, step: str) -> None:
         """Show the latest step of work whose end nobody knows."""
+        self._text = f"{self._doing}: {one_line(render(step, self._lang))}"
         if self._err.isatty():
-            text = _cut(f"{self._doing}: {one_line(render(step, self._lang))}", 78)
-            self.__exit__()
-            self._width = cell_width(text)
-            _write(self._err, text)
+            if self._live:
+                self._live.clear()
+            write_encoded(self._err, f"\r{cut(self._text, columns_of(self._err) - 1)}\x1b[K")
             self._err.flush()
+            self._shown = True
 
     def count(self, done: int, total: int) -> None:
         """Show how many of how many, five times a second at most."""
         self._counted = self._counted or time.monotonic()
-        if time.monotonic() - self._counted >= _TELL_SECONDS:
+        if time.monotonic() - self._counted >= _TELL_SECONDS and self._err.isatty():
+            from skillyard.faces.live_line import bar  # noqa: PLC0415  (only a terminal has one)
+
             self._counted = time.monotonic()
-            self(f"{done}/{total}")
+            drawn = bar(f"{done}/{total}", is_ascii=not encodes("█░", self._err.encoding or "utf-8"))
+            self(f"{drawn} {done}/{total}")
 
 
 def label(name: str, lang: Lang) -> str:

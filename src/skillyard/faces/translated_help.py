@@ -4,17 +4,13 @@ A description is looked up paragraph by paragraph, its lines joined; the lines b
 """
 
 import argparse
-import re
 from collections.abc import Iterable, Iterator
 
 from skillyard.core.messages import Lang, translate
 from skillyard.faces.command import HelpFormatter
-from skillyard.faces.present import cell_width
+from skillyard.faces.fold import fold
 
 _USAGE = "usage "
-_TOKEN = re.compile(r" +|[!-~]+|.")
-#: No line starts with one of these.
-_CLOSING = frozenset(",.;:!?)]}、。”")
 
 
 def translate_parser(parser: argparse.ArgumentParser) -> None:
@@ -73,18 +69,3 @@ class TranslatedHelp(HelpFormatter):
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         lines = (line for part in text.split("\n") for line in ([part] if part.startswith(" ") else fold(part, width)))
         return "\n".join(f"{indent}{line}" for line in lines)
-
-
-def fold(text: str, width: int) -> Iterator[str]:
-    """The text in lines of so many columns; words stay whole."""
-    line, taken = "", 0
-    for token in _TOKEN.findall(text):
-        wide = cell_width(token)
-        if line and taken + wide > width and token[0] not in _CLOSING:
-            kept = line.rstrip("( ")
-            yield kept
-            line = line[len(kept) :].strip()
-            taken = cell_width(line)
-        if line or token.strip():
-            line, taken = line + token, taken + wide
-    yield line.rstrip()

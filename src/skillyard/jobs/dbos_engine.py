@@ -443,6 +443,10 @@ def open_database(config: EngineConfig) -> sa.Engine:
     def settle(connection: Any, _: object) -> None:
         # As DBOS sets up its own: writers wait for each other from the start of a transaction, and long enough.
         connection.isolation_level = "IMMEDIATE"
+        if sqlite3.sqlite_version_info < (3, 42):
+            # On Python 3.12 and newer DBOS makes tables whose default is unixepoch('subsec'), which SQLite knows
+            # from 3.42 on. Registered for every Python, because each must read what another made.
+            connection.create_function("unixepoch", 1, _unixepoch)
         for pragma in ("busy_timeout = 30000", "foreign_keys = ON", "journal_mode = WAL"):
             connection.execute(f"PRAGMA {pragma}")
         connection.execute(f"PRAGMA synchronous = {'FULL' if config.full_sync else 'NORMAL'}")
@@ -458,6 +462,13 @@ def open_database(config: EngineConfig) -> sa.Engine:
     with engine_errors(config), tables_lock(config), engine.connect():
         file.chmod(0o600)
     return engine
+
+
+def _unixepoch(modifier: str) -> float:
+    """Return what SQLite's `unixepoch('subsec')` does from 3.42 on: the only call that DBOS makes."""
+    if modifier != "subsec":
+        raise ValueError(f"no stand-in for unixepoch({modifier!r})")
+    return time.time()
 
 
 def tables_lock(config: EngineConfig) -> AbstractContextManager[object]:

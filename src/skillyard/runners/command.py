@@ -3,8 +3,8 @@
 The template is split first and filled second, so a param can never add an argument or reach a shell.
 """
 
+import json
 import os
-import re
 import shlex
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
@@ -13,22 +13,33 @@ from typing import TYPE_CHECKING
 
 from skillyard.core.errors import InvalidCommand, InvalidParam, ProgramMissing
 from skillyard.core.messages import RAN, RAN_TO, Message
+from skillyard.core.patterns import lazy_pattern
 from skillyard.core.result import Call, Outcome
 from skillyard.core.skill import NAME, OWN_SLOTS, SLOT, ParamType, Skill
 from skillyard.core.values import Json
 from skillyard.runners.interpreters import find_program as find_installed
 from skillyard.runners.interpreters import interpreter_of, runs_python
-from skillyard.runners.kind import Prepared, as_printed, check_exit, environment, is_of_skill, snapshot, written
+from skillyard.runners.kind import (
+    Prepared,
+    as_printed,
+    check_exit,
+    environment,
+    is_of_skill,
+    ran_by,
+    snapshot,
+    without_claims,
+    written,
+)
 from skillyard.runners.requirements import Imports, find_module
 from skillyard.sandbox.launch import Launch, Sandbox
 
 if TYPE_CHECKING:
     from skillyard.runners.probes import Probe, Trial
 
-_QUOTED = re.compile(r"'[^']*'|\\.")
-_IN_DOUBLE_QUOTES = re.compile(r'"(?:[^"\\]|\\.)*"')
-_SHELL = re.compile(rf"[|&;<>()`\n]|\$(?!\{{{NAME}\}})")
-_SHELL_IN_DOUBLE_QUOTES = re.compile(rf"`|\$(?!\{{{NAME}\}})")
+_QUOTED = lazy_pattern(r"'[^']*'|\\.")
+_IN_DOUBLE_QUOTES = lazy_pattern(r'"(?:[^"\\]|\\.)*"')
+_SHELL = lazy_pattern(rf"[|&;<>()`\n]|\$(?!\{{{NAME}\}})")
+_SHELL_IN_DOUBLE_QUOTES = lazy_pattern(rf"`|\$(?!\{{{NAME}\}})")
 #: Programs, and options of any program, whose operand is code: a value there would be run.
 _CODE_PROGRAMS = frozenset({"awk", "gawk", "mawk", "sed", "ssh", "xargs", "eval"})
 _CODE_OPTIONS = frozenset({"-c", "-e", "--eval", "--command", "-p", "--print", "-E"})
@@ -39,7 +50,7 @@ _OWN_FOLDER = ("skill", "baseDir", "CLAUDE_SKILL_DIR")
 def plan(call: Call) -> Launch:
     words = tuple(_in_skill(word, call) for word in split(call.skill.command))
     given = {name: value for name, value in call.params.items() if value is not None}
-    values = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
+    values = {name: _as_word(value) for name, value in given.items()}
     values |= {"output": call.output, **dict.fromkeys(_OWN_FOLDER, str(call.run_folder))}
     # A value of these was checked to be a number, so `-5` is a value and no option.
     numbers = {ParamType.INT, ParamType.NUMBER}
@@ -49,6 +60,14 @@ def plan(call: Call) -> Launch:
     has_module = "-m" in rest[:-1] and runs_python(program)
     own = find_module(rest[rest.index("-m") + 1], call.files) if has_module else None
     return Imports(roots=(own[0],)).applied(launch, call.run_folder) if own else launch
+
+
+def _as_word(value: Json) -> str:
+    if isinstance(value, str):
+        return value
+    return (
+        json.dumps(value, ensure_ascii=False, default=dict) if isinstance(value, bool | list | Mapping) else str(value)
+    )
 
 
 def launch_in_project(call: Call, argv: tuple[str, ...]) -> Launch:
@@ -62,7 +81,7 @@ def run(prepared: Prepared, sandbox: Sandbox) -> Outcome:
     before = snapshot(call)
     ended = sandbox(prepared.program)
     check_exit(call, ended)
-    printed = as_printed(ended.stdout, f"skillyard runs show {call.run_id}")
+    printed = without_claims(as_printed(ended.stdout, ran_by(call, ended)), call.root, ended.seconds)
     data: dict[str, Json] = {"skill": call.asked_as, **written(call, before, ended), **printed.data}
     if len(call.success_exit_codes) > 1:
         data["exit_code"] = ended.code

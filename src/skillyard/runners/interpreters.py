@@ -25,6 +25,7 @@ from typing import Final, NamedTuple
 from skillyard.catalog.files import read_plain
 from skillyard.core.errors import InvalidCommand, ProgramMissing
 from skillyard.core.messages import Message
+from skillyard.core.patterns import lazy_pattern
 from skillyard.sandbox.launch import PYTHON_PARTS, existing_parts, is_inside, is_system
 
 _BY_ENDING: Mapping[str, tuple[str, ...]] = {
@@ -42,7 +43,7 @@ _INTERPRETERS = frozenset({"sh", "bun", "deno", *(words[0] for words in _BY_ENDI
 #: How those that run JavaScript other than node start a program. The sandbox says what it may do.
 _RUNTIMES = {"bun": ("bun",), "deno": ("deno", "run", "--allow-all", "--no-prompt")}
 #: What only they have, outside of comments and texts.
-_OWN_RUNTIME = re.compile(
+_OWN_RUNTIME = lazy_pattern(
     rb"""^(?!\s*(?://|\*))[^\n]*?(?:(?<![\w"'`./])(?:(?P<bun>Bun)|(?P<deno>Deno))\.\w"""
     rb"""|(?:from\s|import\s|require\(|import\()\s*["'](?:(?P<bun_module>bun(?::\w+)?["'])|(?P<deno_module>(?:npm|jsr|https):)))""",
     re.MULTILINE,
@@ -56,10 +57,13 @@ _WHERE = {
     "uv": "https://docs.astral.sh/uv",
 }
 _PYTHONS = frozenset({"python", "python3", f"python3.{sys.version_info.minor}"})
-_PYTHON_NAME = re.compile(r"python(?:3|(?P<version>3\.\d+t?))?")
+_PYTHON_NAME = lazy_pattern(r"python(?:3|(?P<version>3\.\d+t?))?")
 _NEWEST_MINOR = 19
+#: By their real names: what a script of theirs calls, it finds on the PATH.
+_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash"})
+_CALLED = ("python3", "python", "node")
 #: The only kind of name that a project may choose by.
-_VERSION_NUMBER = re.compile(r"3(?:\.\d{1,3}){1,2}")
+_VERSION_NUMBER = lazy_pattern(r"3(?:\.\d{1,3}){1,2}")
 _VERSION_BYTES = 1000
 _SHEBANG_BYTES = 256
 _SOURCE_BYTES = 262_144
@@ -176,6 +180,39 @@ def find_program(name: str) -> str:
     # A system link stays, because some programs (busybox) go by the name they were called; so does an environment's.
     is_kept = found.startswith("/usr/") or is_environment(Path(found))
     return found if is_kept else os.path.realpath(found)
+
+
+def run_path() -> str:
+    """Return the PATH of a run: the user's, with the Python and node that a folder of shims stands for in its place.
+
+    Shims read files outside what a run sees. Without this a script that calls `python` would get the system's, or none.
+    """
+    return _without_shims(os.environ.get("PATH", os.defpath))
+
+
+@cache
+def _without_shims(path: str) -> str:
+    if "/shims" not in path:
+        return path
+    folders = list[str]()
+    for folder in path.split(os.pathsep):
+        shims = (f"{folder}/{name}" for name in _CALLED if folder.endswith("/shims"))
+        behind = (_behind_shim(shim) for shim in shims if _is_program(shim))
+        folders += dict.fromkeys(str(Path(program).parent) for program in behind if program) or [folder]
+    return os.pathsep.join(folders)
+
+
+def _behind_shim(shim: str) -> str:
+    name = Path(shim).name
+    return _chosen_python(shim) if runs_python(name) else newest_installed(name)
+
+
+def _parts_called(env: Mapping[str, str]) -> tuple[Path, ...]:
+    """Return what must be readable for the Python and node that a shell script finds on its PATH."""
+    folders = path_folders({"PATH": _without_shims(env.get("PATH", os.defpath))})
+    found = (next(filter(_is_program, (f"{folder}/{name}" for folder in folders)), "") for name in _CALLED)
+    parts = (reach_of(Path(program), env).known for program in found if program and not is_system(program))
+    return tuple(dict.fromkeys(chain.from_iterable(parts)))
 
 
 def _on_path(name: str) -> Iterator[str]:
@@ -337,6 +374,8 @@ def reach_of(program: Path, env: Mapping[str, str] = os.environ) -> Reach:
     """What must be readable for this program to start. `program` is absolute."""
     real = Path(os.path.realpath(program))
     known = _known_parts(str(real), env)
+    if known == () and real.name in _SHELLS:
+        return Reach(_parts_called(env))
     if known is None:
         words = list[str]()
         with suppress(InvalidCommand):

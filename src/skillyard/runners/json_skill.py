@@ -14,12 +14,17 @@ from skillyard.runners.interpreters import interpreter_of
 from skillyard.runners.kind import (
     INTERNAL,
     Prepared,
+    RanProgram,
     environment,
+    flaw_of_error,
+    flaws_of_bytes,
     is_of_skill,
     own_words,
     quoted,
     reported_error,
+    reporting,
     summary_of,
+    without_claims,
 )
 from skillyard.sandbox.launch import OUTPUT_BYTES, Exit, Launch, Sandbox
 
@@ -43,6 +48,8 @@ class JsonResponse(NamedTuple):
     normalised: tuple[str, ...] = ()
     seconds: float = 0.0
     overflowed: bool = False
+    #: A limit of ours was reached; the code TIMEOUT alone is the program's word.
+    timed_out: bool = False
 
     @property
     def success(self) -> bool:
@@ -95,22 +102,35 @@ def as_outcome(call: Call, response: JsonResponse) -> Outcome:
     data, message = fields.get("data"), fields.get("message")
     known = own_words(data) if isinstance(data, Mapping) else {"content": data}
     about: dict[str, Json] = {"skill": call.asked_as, "action": fields.get("action")}
-    return Outcome(
-        data={**about, **known, "metadata": fields.get("metadata") or {}},
+    outcome = Outcome(
+        data={**about, **_with_metadata(known, fields.get("metadata") or {})},
         words={"label": call.skill.title or call.asked_as},
         summary=summary_of(message) if isinstance(message, str) else None,
         normalised=response.normalised,
     )
+    return without_claims(outcome, call.run_folder if call.skill.role else call.root, response.seconds)
+
+
+def _with_metadata(data: Mapping[str, Json], metadata: Json) -> dict[str, Json]:
+    """Return the data with the metadata of the response; the skill's own `metadata` in its data wins."""
+    if "metadata" not in data:
+        return {**data, "metadata": metadata}
+    own = data["metadata"]
+    if isinstance(own, Mapping) and isinstance(metadata, Mapping):
+        return {**data, "metadata": {**metadata, **own}}
+    return reporting(data, {"response_metadata": metadata})
 
 
 def _failure(call: Call, response: JsonResponse) -> SkillError:
     """The error that the code of a response stands for."""
     log = f"skillyard runs show {call.run_id}"
-    error = reported_error(response.fields, log) or RuntimeFailed(Message("no message"), log=log)
+    if response.timed_out:
+        return Timeout(call.asked_as, response.seconds, call.limit_seconds)
+    ran = RanProgram(call.asked_as, response.seconds, log)
+    error = reported_error(response.fields, ran) or RuntimeFailed(Message("no message"), log=log)
     if response.overflowed:
         return OutputTooLarge(error.msg, details=error.details, limit=as_size(OUTPUT_BYTES), log=log)
-    if error.details.get("code") == "TIMEOUT":
-        return Timeout(call.asked_as, response.seconds or call.limit_seconds, call.limit_seconds)
+    error.normalised = response.normalised
     return error
 
 
@@ -124,7 +144,7 @@ def read_response(ended: Exit, action: str | None, limit_seconds: float, *, stri
         response = failed(action, INTERNAL, message)
     else:
         response = _read(ended, action, strict=strict)
-    return response._replace(seconds=meaningful(ended.seconds), overflowed=ended.overflowed)
+    return response._replace(seconds=meaningful(ended.seconds), overflowed=ended.overflowed, timed_out=ended.timed_out)
 
 
 def _read(ended: Exit, action: str | None, *, strict: bool) -> JsonResponse:
@@ -132,12 +152,17 @@ def _read(ended: Exit, action: str | None, *, strict: bool) -> JsonResponse:
     how = Message("exit code {code}", code=ended.code) if ended.code >= 0 else f"signal {-ended.code}"
     details: dict[str, Json] = {"exit_code": ended.code}
     if isinstance(fields, str):
-        reason = fields if ended.code == 0 else f"it ended with {how}, and {fields}"
-        said = quoted(ended.stderr)
+        said, reason = quoted(ended.stderr), fields
+        if ended.code != 0:  # a crash: its last words say more than what is missing on stdout
+            reason = said or f"it ended with {how}, and {fields}"
+        if ended.hit:
+            details["limit_hit"] = ended.hit
         return failed(action, INTERNAL, reason, details=details | ({"stderr": said} if said else {}))
-    wrong = what_is_wrong(fields)
-    if wrong and strict:
-        return failed(action, INTERNAL, Message("not a response of the protocol: {wrong}", wrong=wrong))
+    flaws = flaws_of_bytes(ended.stdout)
+    if wrong := what_is_wrong(fields):
+        flaws = (wrong, *flaws)
+    if flaws and strict:
+        return failed(action, INTERNAL, Message("not a response of the protocol: {wrong}", wrong=flaws[0]))
     fields = _normalise(fields) if wrong else fields
     if fields.get("action") is None:
         fields = {**fields, "action": action}
@@ -147,7 +172,7 @@ def _read(ended: Exit, action: str | None, *, strict: bool) -> JsonResponse:
         metadata = fields.get("metadata")  # with the time even where the skill does not count it
         known = metadata if isinstance(metadata, Mapping) else {}
         fields = {**fields, "metadata": {"execution_time_ms": round(ended.seconds * 1000), **known}}
-    return JsonResponse(fields, (wrong,) if wrong else ())
+    return JsonResponse(fields, flaws)
 
 
 def failed(action: str | None, code: str, message: str, **more: Json) -> JsonResponse:
@@ -181,8 +206,8 @@ def parse(stdout: bytes) -> dict[str, Json] | str:
 def what_is_wrong(fields: Mapping[str, Json]) -> str:
     if not isinstance(fields.get("success"), bool):
         return Message("`success` is missing") if "success" not in fields else Message("`success` is not true or false")
-    if fields["success"] is False and not isinstance(fields.get("error"), Mapping):
-        return Message("`error` is not an object with code and message")
+    if fields["success"] is False and (flaw := flaw_of_error(fields.get("error"))):
+        return flaw
     if fields["success"] is True and "data" not in fields:
         return Message("`data` is missing: flat keys")
     return ""
@@ -194,7 +219,9 @@ def _normalise(fields: Mapping[str, Json]) -> dict[str, Json]:
     success = told is True or (isinstance(told, str) and told.lower() in {"ok", "success", "true", "done"})
     if not success or (error and not fields.get("success")):
         if not isinstance(error, Mapping):
-            error = {"code": INTERNAL, "message": str(error or fields.get("message") or Message("no message"))}
+            error = {"message": str(error or fields.get("message") or Message("no message"))}
+        if flaw_of_error(error):
+            error = {**error, "code": INTERNAL}
         return {**fields, "success": False, "error": error}
     about = ("action", "message", "metadata")
     data = fields.get("data", {k: v for k, v in fields.items() if k not in {*about, "success", "ok", "status"}})

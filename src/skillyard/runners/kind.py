@@ -10,11 +10,12 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast
 
 from skillyard.catalog.bounds import Secret
 from skillyard.catalog.files import is_repository
@@ -25,15 +26,19 @@ from skillyard.core.errors import (
     OutputTooLarge,
     ParamMissing,
     PermissionDenied,
+    ReportedTimeout,
     RuntimeFailed,
     SkillError,
     Timeout,
+    error_classes,
 )
 from skillyard.core.messages import Message
+from skillyard.core.patterns import lazy_pattern
 from skillyard.core.result import Call, Outcome, Result, as_size, meaningful
 from skillyard.core.skill import Skill
 from skillyard.core.states import State
 from skillyard.core.values import NOTHING, Json, check_value
+from skillyard.runners.interpreters import run_path
 from skillyard.runners.leftovers import BOX, Snapshot, snapshot_of, stamp_of
 from skillyard.sandbox.launch import Exit, Launch, Policy, Sandbox
 
@@ -82,6 +87,15 @@ class Prepared(NamedTuple):
 Runner: TypeAlias = Callable[[Prepared, Sandbox], Outcome]
 
 
+class RanProgram(NamedTuple):
+    """What ran and for how long, as an error tells it that the program reports itself."""
+
+    name: str
+    seconds: float
+    log: str
+    noun: str = "skill"
+
+
 class KindModule(Protocol):
     """The functions of a kind's module. The one for scripts has no `probe`: no skill is of that kind."""
 
@@ -103,7 +117,7 @@ def load_kind(skill: Skill, script: str = "") -> KindModule:
 
 
 #: What every program may see of our environment; the rest is ours alone.
-_PASSED = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SKILL_DEBUG", "SKILLYARD_DEPTH")
+_PASSED = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "SKILL_DEBUG", "SKILLYARD_DEPTH")
 QUOTED_CHARACTERS = 200
 #: What a program ends with to say that it was called wrongly, and how a usage text begins.
 USAGE_CODES = frozenset({2, 64})
@@ -114,30 +128,38 @@ _MOST_OUTPUTS = 100
 PACKAGE = Path(__file__).parent.parent
 REPORTED = "reported"
 #: What only the runtime says of a run.
-FACTS = {"skill", "output_path", "outputs", "cached", "original_result", "changes"}
+FACTS = {"skill", "output_path", "outputs", "cached", "original_result", "run", "changes", "meta"}
 FACTS |= {"grant", "resume_command", "may_need", REPORTED}
+#: Of a printed `meta`: what every envelope has, and the advice, which is adopted.
+_USUAL_META = frozenset({"agent", "time", "ts", "hint"})
+#: A path in a summary: below mybox/, or what an arrow points to.
+_SHOWN_PATH = re.compile(
+    r"((?:/[\w./-]*)?\bmybox/[^\s,;，。；、）)」\"'`]+)|(?:→|->|=>)\s*([^\s,;，。；、）)」\"'`]*(?:/|\.\w)[^\s,;，。；、）)」\"'`]*)"
+)
 #: How an error is told: in the details of one these would replace what we say.
 ERROR_FIELDS = frozenset({"type", "msg", "recoverable"})
 #: The code of a reported error that has none.
 INTERNAL = "INTERNAL_ERROR"
 _OURS_IN_ERRORS = ERROR_FIELDS | {"exit_code", "stderr", "usage"}
 #: The line of a traceback that names the exception, and lines that never say why.
-_EXCEPTION = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception|Exit|Interrupt|Warning|Expired|Timeout)\b(?!\()(?::|$)")
-_NO_REASON = re.compile(r"at [\w<]|Node\.js v|[\^~\-=*}{)(\]\[;,.\s]+$")
+_EXCEPTION = lazy_pattern(r"(?:[\w.]+\.)?\w*(?:Error|Exception|Exit|Interrupt|Warning|Expired|Timeout)\b(?!\()(?::|$)")
+_AT_MARGIN, _AT_MARGIN_OF_GROUP = lazy_pattern(r"(\S.*)"), lazy_pattern(r"\s*\| (\S.*)")
+_NO_MEMORY = lazy_pattern(r"MemoryError|bad_alloc|[Oo]ut of memory|[Cc]annot allocate memory|ENOMEM")
+_NO_REASON = lazy_pattern(r"at [\w<]|Node\.js v|[\^~\-=*}{)(\]\[;,.\s]+$")
 #: Of our own error types, those that a program may state about itself.
 _THEIRS = {"ParamMissing", "InvalidParam", "InvalidArgs", "PermissionDenied", "RuntimeFailed", "RuntimeError"}
 #: Commands that allow something, in a summary where they would look like advice of ours.
-_COMMAND = re.compile(
+_COMMAND = lazy_pattern(
     r"skillyard\s(?:.{0,80}\s)?(?:grant|trust|env|review|revoke|add|link|init|service|run|task|mcp)\b", re.IGNORECASE
 )
-_PLAIN_NAME = re.compile(r"[\w.-]{1,64}")
+_PLAIN_NAME = lazy_pattern(r"[\w.-]{1,64}")
 
 
 def base_environment() -> dict[str, str]:
     """Return the environment variables that every program gets."""
     passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
     ours = {"PYTHONIOENCODING": "utf-8", "PYTHONDONTWRITEBYTECODE": "1"}
-    return {"PATH": os.defpath, "LANG": "C.UTF-8", **passed, **ours}
+    return {"PATH": run_path(), "LANG": "C.UTF-8", **passed, **ours}
 
 
 def environment(call: Call) -> dict[str, str]:
@@ -178,6 +200,10 @@ def check_exit(call: Call, ended: Exit) -> None:
         raise failure(call, ended)
 
 
+def ran_by(call: Call, ended: Exit) -> RanProgram:
+    return RanProgram(call.asked_as, meaningful(ended.seconds), f"skillyard runs show {call.run_id}")
+
+
 def failure(call: Call, ended: Exit) -> SkillError:
     """Return InvalidArgs for a usage text, else RuntimeFailed; with what was printed: a linter's findings count."""
     code, stderr = ended.code, ended.stderr.decode("utf-8", "replace").strip()
@@ -185,7 +211,7 @@ def failure(call: Call, ended: Exit) -> SkillError:
     printed = {REPORTED: _as_reported(envelope)} if envelope else own_words(fields, _OURS_IN_ERRORS)
     said: dict[str, Json] = {"stderr": stderr} if stderr else {}
     log = f"skillyard runs show {call.run_id}"
-    if error := reported_error(fields, log, {"exit_code": code, **said}):
+    if error := reported_error(fields, ran_by(call, ended), {"exit_code": code, **said}):
         return error
     details: dict[str, Json] = {"exit_code": code, **printed, **said}
     if usage := usage_of(ended):
@@ -199,11 +225,26 @@ def failure(call: Call, ended: Exit) -> SkillError:
     return RuntimeFailed(reason, details=details, log=log)
 
 
-def reported_error(fields: Mapping[str, Json], log: str, more: Mapping[str, Json] = NOTHING) -> SkillError | None:
+def reported_error(
+    fields: Mapping[str, Json], ran: RanProgram, more: Mapping[str, Json] = NOTHING
+) -> SkillError | None:
     """Return the error that a printed `{"success": false, "error": …}` stands for; None for anything else."""
     if fields.get("success") is not False or "error" not in fields:
         return None
-    error = fields["error"]
+    error = _reported_error(fields["error"], ran, more)
+    if flaw := flaw_of_error(fields["error"]):
+        error.normalised = (flaw,)
+    return error
+
+
+def flaw_of_error(error: Json) -> str:
+    """Return how an `error` differs from one of the protocol, or an empty text."""
+    if not isinstance(error, Mapping):
+        return Message("`error` is not an object with code and message")
+    return "" if isinstance(error.get("code"), str) and error["code"] else Message("`error` has no code")
+
+
+def _reported_error(error: Json, ran: RanProgram, more: Mapping[str, Json]) -> SkillError:
     words = error if isinstance(error, Mapping) else {"message": error}
     code, message = str(words.get("code") or INTERNAL), str(words.get("message") or Message("no message"))
     theirs = {key: value for key, value in words.items() if key not in {"code", "message"}}
@@ -217,8 +258,10 @@ def reported_error(fields: Mapping[str, Json], log: str, more: Mapping[str, Json
             return InvalidParam(message, details=details)
         case "PERMISSION_DENIED":
             return PermissionDenied(message, details=details)
+        case "TIMEOUT":
+            return ReportedTimeout(message, ran.name, ran.seconds, ran.log, details, ran.noun)
         case _:
-            return RuntimeFailed(message, details=details, log=log)
+            return RuntimeFailed(message, details=details, log=ran.log)
 
 
 def usage_of(ended: Exit) -> str:
@@ -229,11 +272,25 @@ def usage_of(ended: Exit) -> str:
 
 def quoted(stderr: bytes) -> str:
     """Return the last line that says something; of a traceback, the line with the exception."""
-    lines = [" ".join(line.split()) for line in stderr.decode("utf-8", "replace").splitlines() if line.strip()]
+    raw = [line for line in stderr.decode("utf-8", "replace").splitlines() if line.strip()]
+    lines = [exception] if (exception := _exception_in(raw)) else [" ".join(line.split()) for line in raw]
     if any(line.startswith(("Traceback (most", "at ")) for line in lines):
         lines = [line for line in lines if _EXCEPTION.match(line)] or lines
     told = next((line for line in reversed(lines) if not _NO_REASON.match(line)), "")
     return told if len(told) <= QUOTED_CHARACTERS else told[: QUOTED_CHARACTERS - 1] + "…"
+
+
+def _exception_in(lines: Sequence[str]) -> str:
+    """Return the line of the exception in the last Python traceback, whatever the exception is called."""
+    found, end = "", None
+    for line in lines:
+        if line.startswith("Traceback (most recent call last)"):
+            end = _AT_MARGIN
+        elif line.lstrip().startswith("+ Exception Group Traceback"):
+            end = _AT_MARGIN_OF_GROUP
+        elif end and (match := end.match(line)):
+            found, end = match[1], None
+    return " ".join(found.split())
 
 
 def snapshot(call: Call) -> Snapshot:
@@ -266,29 +323,110 @@ def written(call: Call, before: Snapshot, ended: Exit) -> dict[str, Json]:
     return {"output_path": shown[0], "output_size": as_size(sizes[shown[0]]), **more}
 
 
-def as_printed(stdout: bytes, log: str = "", *, ours: bool = False) -> Outcome:
+def as_printed(stdout: bytes, ran: RanProgram, *, ours: bool = False) -> Outcome:
     """Return the data, and an envelope's summary and state. `ours`: a program of our own knows facts of the runtime.
 
     Raise the error that a printed response reports.
     """
     fields, envelope = parse_printed(stdout)
+    flaws = flaws_of_bytes(stdout)
     if envelope is None:
-        if error := reported_error(fields, log):
+        if error := reported_error(fields, ran):
+            error.normalised += flaws
             raise error
-        return Outcome(fields if ours else own_words(fields))
+        return Outcome(fields if ours else own_words(fields), normalised=flaws)
+    hint = envelope.meta.get("hint")
     if ours:
-        return Outcome(fields, summary=envelope.summary, state=envelope.state)
+        advice = hint if isinstance(hint, str) else None
+        return Outcome(fields, summary=envelope.summary, state=envelope.state, hint=advice)
     if not _may_state(envelope):
         msg = fields.get("msg")
         told = " ".join((msg if isinstance(msg, str) else envelope.summary).split())[:QUOTED_CHARACTERS]
         says = Message("the program says: {message}", message=told)
         raise RuntimeFailed(says, details={REPORTED: _as_reported(envelope)})
-    data, summary = own_words(fields), summary_of(envelope.summary)
-    if envelope.state is State.PENDING:  # the text of a question to a person
-        data = own_words(data, frozenset({"prompts"}))
-    if summary is None:
-        data = own_words({**data, "summary": envelope.summary}, frozenset({"summary"}))
-    return Outcome(data, summary=summary, state=envelope.state)
+    return _adopted(envelope, ran)._replace(normalised=flaws)
+
+
+def _adopted(envelope: Result, ran: RanProgram) -> Outcome:
+    """Return what a program's own envelope says, with every field that its state must have."""
+    data, summary = own_words(envelope.data), summary_of(envelope.summary)
+    advice = envelope.meta.get("hint")
+    hint = summary_of(advice) if isinstance(advice, str) else None
+    kept_apart: dict[str, Json] = {} if summary else {"summary": envelope.summary}
+    theirs = {key: value for key, value in envelope.meta.items() if key not in _USUAL_META}
+    if advice and not hint:
+        theirs["hint"] = advice
+    if theirs:
+        kept_apart["meta"] = theirs
+    match envelope.state:
+        case State.TIMEOUT:
+            msg = data.get("msg")
+            told = msg if isinstance(msg, str) else summary or str(Message("no message"))
+            raise ReportedTimeout(told, ran.name, ran.seconds, ran.log, data, ran.noun)
+        case State.ERROR:
+            kind = next((each for each in error_classes() if each.type == data.get("type")), RuntimeFailed)
+            usual: dict[str, Json] = {"type": kind.type, "msg": envelope.summary, "recoverable": kind.recoverable}
+            data = _filled(data, usual, {"type": str, "msg": str, "recoverable": bool | None})
+        case State.PARTIAL:
+            data = _filled(data, {"succeeded": [], "failed": []}, {"succeeded": list, "failed": list})
+        case State.PENDING:  # `prompts` would be the text of a question to a person
+            optional = data.get("optional")
+            named = [name for name in optional if isinstance(name, str)] if isinstance(optional, list) else []
+            data = own_words({**data, "optional": named}, frozenset({"prompts"}))
+    if kept_apart:
+        data = reporting(data, kept_apart)
+    return Outcome(data, summary=summary, state=envelope.state, hint=hint)
+
+
+def _filled(data: Mapping[str, Json], usual: Mapping[str, Json], kinds: Mapping[str, Any]) -> dict[str, Json]:
+    """Return the data with each of the usual fields; what a program wrote there of another type is kept apart."""
+    wrong = frozenset(key for key in usual if key in data and not isinstance(data[key], kinds[key]))
+    return {**usual, **own_words(data, wrong)}
+
+
+def without_claims(outcome: Outcome, root: Path, seconds: float) -> Outcome:
+    """Return it without a summary of the program that shows a path which this run did not write."""
+    reported = outcome.data.get(REPORTED)
+    facts = reported if isinstance(reported, Mapping) else {}
+    listed = facts.get("outputs")
+    claimed = {str(path) for path in (facts.get("output_path"), *(listed if isinstance(listed, list) else ())) if path}
+    summary, since = outcome.summary or "", time.time() - seconds - 2
+    shown = {path for found in _SHOWN_PATH.findall(summary) for path in found if path}
+    shown |= {path for path in claimed if path in summary}
+    if all(_was_written(root / path.rstrip(".:：!！"), since) for path in shown):
+        return outcome
+    return outcome._replace(data=reporting(outcome.data, {"summary": summary}), summary=None)
+
+
+def _was_written(path: Path, since: float) -> bool:
+    try:
+        return path.lstat().st_mtime >= since
+    except (OSError, ValueError):
+        return False
+
+
+def flaws_of_bytes(stdout: bytes) -> tuple[str, ...]:
+    """Return how the bytes had to be read, if they are no text as they stand."""
+    try:
+        stdout.decode("utf-8")
+    except UnicodeDecodeError:
+        return (Message("stdout is not UTF-8"),)
+    return ()
+
+
+def name_limit(error: RuntimeFailed, ended: Exit, policy: Policy | None) -> None:
+    """Name the limit of memory or processes that a run reached, or that its last words are about."""
+    if policy is None:
+        return
+    memory = as_size(policy.memory_bytes)
+    if ended.hit:
+        limits = {"memory": memory, "processes": str(policy.processes)}
+        told = Message("the limit of {limit} for {what} was reached", limit=limits[ended.hit], what=ended.hit)
+        error.details = {**error.details, "limit_hit": ended.hit}
+        error.msg = Message("{place}: {reason}", place=told, reason=error.msg)
+        error.values = {**error.values, "reason": error.msg}
+    elif _NO_MEMORY.search(quoted(ended.stderr)):
+        error.extra_hint = Message("each of its processes may have {limit} of memory", limit=memory)
 
 
 def _as_reported(envelope: Result) -> dict[str, Json]:
@@ -303,7 +441,13 @@ def own_words(fields: Mapping[str, Json], more: frozenset[str] = frozenset()) ->
         return dict(fields)
     before = facts.pop(REPORTED, {})
     kept = {key: value for key, value in fields.items() if key not in facts and key != REPORTED}
-    return {**kept, REPORTED: {**(before if isinstance(before, Mapping) else {REPORTED: before}), **facts}}
+    return reporting({**kept, REPORTED: before}, facts)
+
+
+def reporting(data: Mapping[str, Json], claims: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the data with what a program claims added below `reported`."""
+    before = data.get(REPORTED, {})
+    return {**data, REPORTED: {**(before if isinstance(before, Mapping) else {REPORTED: before}), **claims}}
 
 
 def names_our_command(text: str) -> bool:
@@ -318,11 +462,7 @@ def summary_of(text: str | None) -> str | None:
 
 def _is_our_type(text: str) -> bool:
     """Whether a person would read it as one of the error types that only the runtime may state."""
-    found, queue = set[str](), [SkillError]
-    while queue:
-        kind = queue.pop()
-        found.add(kind.type)
-        queue += kind.__subclasses__()
+    found = {kind.type for kind in error_classes()}
     return _as_seen(text).replace(" ", "").casefold() in {name.casefold() for name in found - _THEIRS}
 
 

@@ -35,7 +35,7 @@ def plan(call: Call) -> None:
 def run(prepared: Prepared, sandbox: Sandbox) -> Outcome:
     del sandbox  # a prompt starts nothing
     call = prepared.call
-    reading = _read(call)
+    reading = _read(call.skill)
     about = {"skill": call.asked_as, "type": "prompt", "name": call.skill.name, "description": call.skill.description}
     data: dict[str, Json] = {**about, "content": reading.text, "executable": False}
     if call.args:
@@ -56,19 +56,21 @@ def probe(skill: Skill, trial: "Trial") -> "Iterator[Probe]":
 
 def as_task(call: Call) -> str:
     """Return the text for an agent that is to follow the skill: the body with its arguments."""
-    body = _read(call).body
-    if call.args:
-        return render(body, call.args, call.skill)
-    return body.replace("${CLAUDE_SKILL_DIR}", str(call.skill.folder))
+    return render(_read(call.skill).body, call.args, call.skill) if call.args else read_body(call.skill)
 
 
-def _read(call: Call) -> "Reading":
+def read_body(skill: Skill) -> str:
+    """Return the text for an agent where there are no arguments."""
+    return _read(skill).body.replace("${CLAUDE_SKILL_DIR}", str(skill.folder))
+
+
+def _read(skill: Skill) -> "Reading":
     from skillyard.catalog.manifest import read_skill  # noqa: PLC0415  (only a prompt is read again: no YAML elsewhere)
 
-    reading = read_skill(call.skill.path)
+    reading = read_skill(skill.path)
     if reading.skill is None:
         reason = reading.findings[0].message if reading.findings else "it cannot be read"
-        raise MetadataMissing(Message("{place}: {reason}", place=call.skill.path, reason=reason))
+        raise MetadataMissing(Message("{place}: {reason}", place=skill.path, reason=reason))
     return reading
 
 

@@ -9,11 +9,10 @@ Imports are followed through the skill's own modules. Needed are those that run 
 of a module, not inside a function and not where a failed import is caught and the program goes on. Others are optional.
 """
 
-import ast
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
 from itertools import islice
@@ -23,6 +22,7 @@ from typing import NamedTuple
 from skillyard.core.capability import PACKAGE, PACKAGES, WITHOUT
 from skillyard.core.errors import InvalidCommand, ProgramMissing
 from skillyard.core.messages import Message
+from skillyard.core.patterns import lazy_pattern
 from skillyard.core.skill import Skill
 from skillyard.core.values import Json
 from skillyard.runners.interpreters import find_program, interpreter_of, is_javascript, is_python, read_head, version_of
@@ -38,13 +38,11 @@ _MOST_SCRIPTS, _MOST_FILES, _MOST_FOLDERS = 500, 200, 500
 _ENDINGS = frozenset({".py", ".js", ".mjs", ".cjs", ".ts", ".mts"})
 #: Every program finds these: node looks for packages in all folders above its own.
 _NODE_MODULES = Path("/node_modules")
-_IMPORT = re.compile(rb"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import\b|import[ \t]+([\w., \t]+))", re.MULTILINE)
+_IMPORT = lazy_pattern(rb"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import\b|import[ \t]+([\w., \t]+))", re.MULTILINE)
 #: Modules that every run has: Python's own, and ours.
 _THERE = sys.stdlib_module_names | {"skillyard"}
 #: Folders that programs put on the path themselves, or are started from.
 _SOURCES = ("", "src", "lib", "scripts")
-#: What ends a program whose import failed.
-_ENDS = re.compile(r"\b(?:sys\.exit|os\._exit|exit|quit)\(")
 
 
 class Requirements(NamedTuple):
@@ -346,12 +344,9 @@ class _Search:
         names = (words[0] for texts in listed for text in texts if (words := text.split()))
         if all(name.partition(b".")[0].decode() in _THERE for name in names):
             return  # parsing takes longer than most programs
-        try:
-            tree = ast.parse(content)
-        except (SyntaxError, ValueError, RecursionError):
-            return
-        needed = set(_needed(tree.body))
-        everything = {name for node in ast.walk(tree) for name in _imported(node)}
+        from skillyard.runners.python_imports import find_imports  # noqa: PLC0415  (brings ast)
+
+        needed, everything = find_imports(content)
         for level, dotted in sorted(everything):
             is_needed = (level, dotted) in needed
             found = list(self._own_files(file, level, dotted, moves_path=b"sys.path" in content))
@@ -392,33 +387,3 @@ def _files(dotted: str, place: Path) -> list[Path]:
     bases = (place.joinpath(*parts[:count]) for count in range(len(parts), 0, -1))
     files = [file for base in bases for file in (base.with_suffix(".py"), base / "__init__.py") if file.is_file()]
     return [*files, top] if top.is_dir() else files  # a folder without __init__.py is a package too
-
-
-def _imported(node: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield what a statement imports: how many dots a name has in front, and the name."""
-    if isinstance(node, ast.Import):
-        yield from ((0, alias.name) for alias in node.names)
-    elif isinstance(node, ast.ImportFrom):
-        module = node.module or ""
-        if module:
-            yield node.level, module
-        yield from ((node.level, f"{module}.{each.name}".lstrip(".")) for each in node.names if each.name != "*")
-
-
-def _needed(body: Iterable[ast.stmt]) -> Iterator[tuple[int, str]]:
-    """Yield what is imported when these statements are run."""
-    for node in body:
-        yield from _imported(node)
-        if isinstance(node, ast.If) and not ast.unparse(node.test).endswith("TYPE_CHECKING"):
-            yield from _needed((*node.body, *node.orelse))
-        elif isinstance(node, ast.With) or (isinstance(node, ast.Try) and not any(map(_goes_on, node.handlers))):
-            yield from _needed(node.body)
-
-
-def _goes_on(handler: ast.ExceptHandler) -> bool:
-    """Whether a failed import is caught here, and the program goes on."""
-    caught = "Exception" if handler.type is None else ast.unparse(handler.type)
-    if not any(name in caught for name in ("ImportError", "ModuleNotFoundError", "Exception")):
-        return False
-    ends = any(isinstance(each, ast.Raise) or _ENDS.search(ast.unparse(each)) for each in handler.body)
-    return not ends

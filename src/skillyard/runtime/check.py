@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from skillyard.core.errors import InvalidArgs, InvalidParam, ParamMissing
+from skillyard.core.errors import InvalidArgs, InvalidParam, MetadataMissing, ParamMissing
 from skillyard.core.messages import Message
+from skillyard.core.patterns import lazy_pattern
 from skillyard.core.result import Call, Request
 from skillyard.core.skill import Param, ParamType, Skill
 from skillyard.core.values import Json, check_value
@@ -23,8 +24,8 @@ from skillyard.trust.run_policy import NamedPath, find_named, resolve_output
 OUTPUT = "output"
 _SCRIPT_SECONDS = 300.0
 _OUTPUT_FOLDER = "mybox/output"
-_URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#]+[^\s]*", re.IGNORECASE)
-_EMAIL = re.compile(r"[^@\s]+@[^@\s.]+(\.[^@\s.]+)+")
+_URL = lazy_pattern(r"[a-z][a-z0-9+.-]*://[^\s/?#]+[^\s]*", re.IGNORECASE)
+_EMAIL = lazy_pattern(r"[^@\s]+@[^@\s.]+(\.[^@\s.]+)+")
 #: What `validation` may name in SKILL.md.
 #: Each takes the text, and the project with what lies over it.
 _RULES: Mapping[str, Callable[[str, Sequence[Path]], bool]] = {
@@ -43,6 +44,8 @@ _TYPE_NAMES = {
     ParamType.ENUM: Message("one of its choices"),
     ParamType.STRING: "text",
     ParamType.PATH: Message("a path"),
+    ParamType.OBJECT: Message("a JSON object"),
+    ParamType.ARRAY: Message("a JSON list"),
 }
 
 
@@ -51,7 +54,17 @@ def check(skill: Skill, request: Request, root: Path, run_id: str, earlier: Path
 
     `earlier` is the layer with what the earlier steps of a flow changed in the project.
     """
+    if skill.broken and not request.script:
+        place = f"{skill.path}:{skill.broken.line}"
+        raise MetadataMissing(Message("{place}: {reason}", place=place, reason=skill.broken.message))
+    if request.stdin.strip() and not request.script:
+        request = _with_input(skill, request)
     action, words = _action(skill, request)
+    if request.shell_words and not (skill.kind.takes_words or request.script):
+        told = Message(
+            "{word!r} is no param and no shell reads it; in quotes it is a value", word=request.shell_words[0]
+        )
+        raise InvalidParam(told, details={"known": [param.name for param in skill.params]})
     takes_words = skill.kind.takes_words or bool(request.script)
     given = dict(request.params) if takes_words else {**bind(skill, words), **request.params}
     if skill.kind.takes_only_declared:
@@ -86,6 +99,26 @@ def check(skill: Skill, request: Request, root: Path, run_id: str, earlier: Path
         strict=request.strict,
         success_exit_codes=request.success_exit_codes or skill.success_exit_codes,
     )
+
+
+def _with_input(skill: Skill, request: Request) -> Request:
+    """Return the request with its piped input: for a kind with actions that is the request. InvalidArgs if unread."""
+    if not skill.kind.reads_stdin:
+        raise InvalidArgs(Message("@{name} reads no input: give it words, or </dev/null", name=request.name))
+    if not skill.kind.has_actions:
+        return request
+    if request.args or request.params or request.action is not None:
+        raise InvalidArgs(Message("words and piped input: give one of them, or </dev/null"))
+    asked: Json = None
+    with suppress(ValueError, RecursionError):
+        asked = json.loads(request.stdin)
+        check_value(asked)
+    fields = asked if isinstance(asked, dict) and asked.keys() <= {"action", "params", "context"} else {"params": None}
+    action, params, context = fields.get("action"), fields.get("params", {}), fields.get("context", {})
+    if not isinstance(action, str | None) or not isinstance(params, dict) or not isinstance(context, dict):
+        form = '{"action": "...", "params": {}, "context": {}}'
+        raise InvalidArgs(Message("the input is no request: one JSON object like {form}", form=form))
+    return request._replace(action=action, params=params, context=context, stdin=b"")
 
 
 def check_text_of(request: Request) -> None:
@@ -232,10 +265,11 @@ def bind(skill: Skill, words: Sequence[str]) -> dict[str, Json]:
                 raise _unknown(skill, key)
             value = value if equals else _next_value(skill, key, param, rest)
         elif only_values or not equals or not (is_named or (takes_any and key.isidentifier())):
+            if equals and not only_values and nearest_params(skill, key):
+                raise _unknown(skill, key)  # a misspelt name, not a value
             name, value = next((each.name for each in skill.params if each.name not in bound), ""), word
             if not name:
-                known_names = [each.name for each in skill.params]
-                raise InvalidParam(Message("nothing takes {word!r}", word=word), details={"known": known_names})
+                raise _unknown(skill, key if equals else "", word)
         if name in bound:
             raise InvalidParam(Message("'{name}' is given twice", name=name))
         bound[name] = value
@@ -254,8 +288,25 @@ def _next_value(skill: Skill, key: str, param: Param | None, rest: list[str]) ->
     raise InvalidParam(Message("'--{key}' needs a value", key=key))
 
 
-def _unknown(skill: Skill, key: str) -> InvalidParam:
-    return InvalidParam(Message("unknown param '{key}'", key=key), details={"known": [p.name for p in skill.params]})
+def _unknown(skill: Skill, key: str, word: str = "") -> InvalidParam:
+    """Return the error for a param that the skill does not take, or for a surplus word, with the nearest params."""
+    told = Message("nothing takes {word!r}", word=word) if word else Message("unknown param '{key}'", key=key)
+    known, nearest = ", ".join(param.name for param in skill.params), nearest_params(skill, key)
+    if nearest:
+        told = Message("{told}; did you mean '{nearest}'?", told=told, nearest=nearest[0])
+    elif known:
+        told = Message("{told}; it takes: {known}", told=told, known=known)
+    else:
+        told = Message("{told}; it takes no params", told=told)
+    return InvalidParam(told, details={"known": [param.name for param in skill.params], "nearest": [*nearest]})
+
+
+def nearest_params(skill: Skill, key: str) -> tuple[str, ...]:
+    """Return the params whose names are like this one, the most alike first."""
+    from difflib import get_close_matches  # noqa: PLC0415  (only an unknown name needs it)
+
+    names = {param.name.replace("-", "_").lower(): param.name for param in skill.params}
+    return tuple(names[near] for near in get_close_matches(key.replace("-", "_").lower(), names, n=3))
 
 
 def as_scalar(text: str) -> Json:
@@ -274,7 +325,7 @@ def as_typed(param: Param, value: Json) -> Json:
     if isinstance(value, str) and "\0" in value:
         raise InvalidParam(Message("'{name}' holds a NUL character", name=name))
     typed: Json = None
-    with suppress(ValueError, OverflowError):
+    with suppress(ValueError, OverflowError, RecursionError):
         match param.type:
             case ParamType.INT if isinstance(value, int | str) and not isinstance(value, bool):
                 typed = int(value)
@@ -286,6 +337,10 @@ def as_typed(param: Param, value: Json) -> Json:
                 typed = value if isinstance(value, bool) else _BOOLS.get(str(value).lower())
             case ParamType.ENUM:
                 typed = value if str(value) in param.choices or not param.choices else None
+            case ParamType.OBJECT | ParamType.ARRAY:
+                read = json.loads(value) if isinstance(value, str) else value
+                check_value(read)
+                typed = read if isinstance(read, Mapping if param.type is ParamType.OBJECT else list) else None
             case ParamType.STRING | ParamType.PATH if not isinstance(value, list | dict):
                 typed = str(value)
     if typed is None:

@@ -14,7 +14,7 @@ from skillyard.core.capability import NETWORK, READ, READ_PROJECT, WRITE
 from skillyard.core.errors import RuntimeFailed
 from skillyard.core.messages import Message
 from skillyard.core.result import Call
-from skillyard.runners.kind import Prepared
+from skillyard.runners.kind import Prepared, name_limit
 from skillyard.runners.requirements import package_of
 from skillyard.sandbox.launch import Exit, Policy
 from skillyard.trust.run_policy import env_command, grant_command, wider
@@ -61,6 +61,7 @@ def note(ended: Exit, call: Call) -> Iterator[Message]:
 def advise(error: RuntimeFailed, prepared: Prepared, ended: Exit) -> None:
     """Add to a failure what the run seems to need, if its policy was narrower than that."""
     call, stderr = prepared.call, ended.stderr.decode("utf-8", "replace")
+    name_limit(error, ended, prepared.permit.policy if prepared.launch and prepared.launch.policy else None)
     missing = _NO_MODULE.search(stderr)
     if missing and missing[1] in prepared.optional_modules:  # the program's own text imports it, too
         command = f"{env_command(call.known_as or call.asked_as, call.script)} --with {package_of(missing[1])}"

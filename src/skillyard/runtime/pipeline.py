@@ -34,7 +34,7 @@ from skillyard.core.errors import (
 )
 from skillyard.core.messages import PLANNED, Message
 from skillyard.core.result import Call, Clock, Outcome, Request, Result, error_result, pending_result
-from skillyard.core.skill import Kind, Skill
+from skillyard.core.skill import Kind, Severity, Skill
 from skillyard.core.values import Json
 from skillyard.runners.kind import Permit, Prepared, Runner, load_kind
 from skillyard.runners.leftovers import BOX, Cleanup
@@ -295,9 +295,12 @@ def _run_recorded(
             record.notes = tuple(text.render(request.lang) for text in note(ended, prepared.call))
             if isinstance(error, RuntimeFailed):
                 advise(error, prepared, ended)
+    facts = record.facts
+    if count := sum(finding.severity is not Severity.NOTE for finding in prepared.call.skill.findings):
+        facts["findings"] = count
     if error:
-        return as_result(error, request, clock.meta(request.agent, record.facts)), error
-    return outcome.as_result(request.agent, request.lang, clock.seconds, clock.moment, **record.facts), None
+        return as_result(error, request, clock.meta(request.agent, facts)), error
+    return outcome.as_result(request.agent, request.lang, clock.seconds, clock.moment, **facts), None
 
 
 def find_folder(name: str, where: Path) -> Skill | None:

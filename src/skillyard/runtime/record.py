@@ -189,6 +189,7 @@ def as_run(request: Request, prepared: Prepared, moment: datetime) -> Run:
         "timeout_seconds": request.timeout_seconds,
         "limit_seconds": call.limit_seconds,
         "job": dict(request.job),
+        **request.task,
     }
     given = {key: value for key, value in asked.items() if value not in (None, "", [], {})}
     return Run(

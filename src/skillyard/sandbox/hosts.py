@@ -9,11 +9,13 @@ import socket
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from skillyard.core.patterns import lazy_pattern
+
 DEFAULT_PORTS: Final = (80, 443)  # without a port a host is granted for HTTP and HTTPS
-_LABEL: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?", re.ASCII)
+_LABEL: Final = lazy_pattern(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?", re.ASCII)
 #: What inet_aton would take for the end of an IPv4 address.
-_NUMBER: Final = re.compile(r"0x[0-9a-f]*|[0-9]+", re.ASCII)
-_PORT: Final = re.compile(r"[1-9][0-9]{0,4}", re.ASCII)
+_NUMBER: Final = lazy_pattern(r"0x[0-9a-f]*|[0-9]+", re.ASCII)
+_PORT: Final = lazy_pattern(r"[1-9][0-9]{0,4}", re.ASCII)
 _NOT_A_HOST: Final = "a host is a name such as api.example.com, or an address; no scheme, path or user"
 _LONGEST_NAME: Final = 253
 _MAPPED: Final = b"\0" * 10 + b"\xff\xff"

@@ -5,7 +5,7 @@ import os
 import select
 import socket
 import sys
-import threading
+from _thread import allocate_lock
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Self
@@ -14,7 +14,7 @@ from skillyard.core.errors import SandboxUnavailable
 from skillyard.core.messages import Message
 from skillyard.sandbox import ipc
 from skillyard.sandbox.launch import CopyOnWrite, Exit, Launch
-from skillyard.sandbox.layers import FIFO, NO_LAYERS, Layers, check_guards
+from skillyard.sandbox.layers import FIFO, NO_LAYERS, Hierarchies, Layers, check_guards
 
 #: The report if the supervisor sent none: somebody killed it, and its tree with it.
 _KILLED: dict[str, Any] = {"code": -9, "timed_out": False, "hit": "", "failed": None}
@@ -38,7 +38,7 @@ class Launcher:
         self._assumed = assumed is not None
         self.probed = False
         self._starter: _Starter | None = None
-        self._lock = threading.Lock()
+        self._lock = allocate_lock()
 
     def __enter__(self) -> Self:
         return self
@@ -55,6 +55,16 @@ class Launcher:
     def accept_weak(self) -> None:
         """From now on, run without namespaces even as root. Only for what a person said on the command line."""
         self._weak = True
+
+    def expect(self, *, sandboxed: bool) -> None:
+        """Start the starter and a supervisor for the first run, which get ready while the caller prepares that run.
+
+        Nothing happens if they are there already, the layers are not known yet, or this process has several threads.
+        """
+        with self._lock:
+            if self._starter is None and (self._layers or not sandboxed) and _count_threads() == 1:
+                layers = self._layers if sandboxed and self._layers else NO_LAYERS
+                self._starter = _Starter((_kind_for(layers), layers.cgroup))
 
     @property
     def layers(self) -> Layers:
@@ -82,7 +92,7 @@ class Launcher:
             launch = launch._replace(policy=launch.policy.without_copy_on_write())
         layers = self.layers if launch.policy else NO_LAYERS
         missing = check_guards(layers, launch.policy, weak=self._weak) if launch.policy else ()
-        kind = ipc.INSIDE if layers.own_namespaces else ipc.OUTSIDE
+        kind = _kind_for(layers)
         request = _as_request(launch, layers)
         with ipc.RunStreams(launch) as streams, self._send(kind, request, streams.inner) as control:
             streams.close_inner()
@@ -189,11 +199,11 @@ class Launcher:
 class _Starter:
     """Our side of the starter: one for each process, started when it is first needed."""
 
-    def __init__(self) -> None:
+    def __init__(self, *expected: tuple[bytes, Hierarchies]) -> None:
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.owner = os.getpid()
         with theirs:
-            self._pid = _start(theirs)
+            self._pid = _start(theirs, *expected)
 
     def close(self) -> None:
         """Return when every run is over and cleaned up after."""
@@ -203,12 +213,19 @@ class _Starter:
                 os.waitpid(self._pid, 0)
 
 
-def _start(channel: socket.socket) -> int:
-    """Fork the starter if this process has one thread, else start it as a program. Return its pid."""
-    threads = 0
+def _kind_for(layers: Layers) -> bytes:
+    return ipc.INSIDE if layers.own_namespaces else ipc.OUTSIDE
+
+
+def _count_threads() -> int:
     with contextlib.suppress(OSError):
-        threads = len(os.listdir("/proc/self/task"))
-    if threads != 1:
+        return len(os.listdir("/proc/self/task"))
+    return 0
+
+
+def _start(channel: socket.socket, *expected: tuple[bytes, Hierarchies]) -> int:
+    """Fork the starter if this process has one thread, else start it as a program. Return its pid."""
+    if _count_threads() != 1:
         argv = (sys.executable, "-I", "-S", "-c", _PROGRAM, str(Path(__file__).parents[2]))
         env = {name: os.environ[name] for name in ("TMPDIR", "LD_LIBRARY_PATH") if name in os.environ}
         dup = (os.POSIX_SPAWN_DUP2, channel.fileno(), ipc.STARTER_SOCKET)
@@ -219,7 +236,7 @@ def _start(channel: socket.socket) -> int:
         from skillyard.sandbox.starter import main  # noqa: PLC0415  (this process never needs the layers)
 
         os.dup2(channel.fileno(), ipc.STARTER_SOCKET)
-        main()
+        main(*expected)
     finally:
         os._exit(1)
 

@@ -16,7 +16,6 @@ import errno
 import fcntl
 import os
 import re
-import signal
 import socket
 import stat
 import struct
@@ -25,6 +24,7 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
+from skillyard.sandbox.cgroup import Cgroup
 from skillyard.sandbox.ipc import close_all
 from skillyard.sandbox.launch import DEVICES, PRIVATE, Policy, is_hidden, is_inside, refuse_special, system_paths
 from skillyard.sandbox.lookups import Lookups, Watched
@@ -137,9 +137,9 @@ def home_variables(policy: Policy) -> dict[str, str]:
     return {"TMPDIR": f"{PRIVATE}/tmp" if is_taken else "/tmp", "HOME": f"{PRIVATE}/home"}
 
 
-def clone(*, network: bool) -> int:
+def clone(group: Cgroup, *, network: bool) -> int:
     """Like `fork`, but the child is the first process of new namespaces, and everything in them dies with it."""
-    return call("clone", _ALWAYS | (0 if network else _NEW_NET) | signal.SIGCHLD)
+    return group.clone(_ALWAYS | (0 if network else _NEW_NET))
 
 
 def begin(layout: Iterable[SystemPath], *, uid: int, gid: int, own_network: bool) -> BegunRoot:

@@ -16,7 +16,7 @@ from skillyard.core.messages import Message
 from skillyard.sandbox import bubblewrap, cgroup, namespaces, seccomp
 from skillyard.sandbox.confine import counts_by_namespace, landlock_version
 from skillyard.sandbox.launch import Policy
-from skillyard.sandbox.layers import Layers
+from skillyard.sandbox.layers import Hierarchies, Layers
 from skillyard.sandbox.syscalls import MACHINE, closing_fd
 
 
@@ -66,7 +66,7 @@ def _try_namespaces(policy: Policy, *, pid_limit: bool = False, check: Callable[
         begun = namespaces.begin((), uid=uid, gid=gid, own_network=True)
         check(namespaces.finish(begun, policy, "/", pid_limit=pid_limit).sealed)
 
-    return _in_child(partial(namespaces.clone, network=False), enter)
+    return _in_child(partial(namespaces.clone, cgroup.Cgroup(Hierarchies()), network=False), enter)
 
 
 def _try_overlay() -> str:

@@ -38,11 +38,11 @@ _LIMITS: Final = ("network", "memory_bytes", "processes")  # what the starter mu
 _MadeFor = tuple[Hierarchies, bool] | None
 
 
-def main() -> None:
-    """Run the starter. Never returns."""
+def main(*expected: tuple[bytes, Hierarchies]) -> None:
+    """Run the starter. Never returns. For each `expected` run (INSIDE or OUTSIDE) a supervisor is prepared at once."""
     try:
         _detach()
-        _Service().serve()
+        _Service().serve(*(_as_made_for(kind, hierarchies, network=False) for kind, hierarchies in expected))
         os._exit(0)
     finally:
         os._exit(1)
@@ -136,7 +136,7 @@ class _Service:
         if self._handlers.pop(file, None):
             self._poll.unregister(file)
 
-    def serve(self) -> None:
+    def serve(self, *expected: _MadeFor) -> None:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         # First, so that no new descriptor takes the number of one that was closed in the same round.
@@ -144,6 +144,8 @@ class _Service:
         self._watch(self._woken, self._reap)
         # Whoever loses its supervisor becomes our child, where we find it.
         prctl("CHILD_SUBREAPER", 1)
+        for made_for in expected:
+            self._prepare_spare(made_for)
         while self._channel.fileno() >= 0 or self._children:
             deadlines = (child.deadline for child in self._children.values() if child)
             left = min(self._spares_due, *deadlines, _LONGEST_POLL + time.monotonic()) - time.monotonic()
@@ -204,8 +206,11 @@ class _Service:
         self._spares_due = math.inf
         for made_for, count in self._requests.items():
             if count > 1 and made_for not in self._spares:
-                with contextlib.suppress(OSError):  # the next request will tell why
-                    self._spares[made_for] = self._prepare(made_for, None)
+                self._prepare_spare(made_for)
+
+    def _prepare_spare(self, made_for: _MadeFor) -> None:
+        with contextlib.suppress(OSError):  # the next request will tell why
+            self._spares[made_for] = self._prepare(made_for, None)
 
     def _follow(self, supervisor: _Supervisor, message: FdMessage, limit_seconds: float) -> None:
         """Watch over a run that a supervisor was given, with a copy of its end of the control socket."""
@@ -237,9 +242,7 @@ class _Service:
         # Only what is needed here: this is done for each run, before its supervisor learns of it.
         policy = Policy(**{name: request["policy"][name] for name in _LIMITS if request["policy"]})
         hierarchies = Hierarchies(**request["layers"]["cgroup"])
-        if hierarchies.unified not in {hierarchies.memory, hierarchies.pids}:
-            hierarchies = hierarchies._replace(unified="")  # it costs a move, and the pid namespace ends everybody
-        made_for = (hierarchies, policy.network) if message.kind == INSIDE else None
+        made_for = _as_made_for(message.kind, hierarchies, network=policy.network)
         supervisor = self._spares.pop(made_for, None)
         if not (supervisor and supervisor.send(message, policy)):
             supervisor = self._prepare(made_for, message)
@@ -259,7 +262,8 @@ class _Service:
         group = Cgroup(hierarchies)
         if made_for:
             begin = partial(namespaces.begin, layout, uid=os.getuid(), gid=os.getgid(), own_network=not network)
-            copy, serve = partial(namespaces.clone, network=network), partial(supervise_inside, theirs, begin, group)
+            copy = partial(namespaces.clone, group, network=network)
+            serve = partial(supervise_inside, theirs, begin, group)
 
         def work() -> None:
             ours.close()
@@ -270,12 +274,11 @@ class _Service:
         try:
             with theirs:
                 pid = self._fork(copy, work)
-            supervisor = self._children[pid] = _Supervisor(pid, ours, group, is_inside=made_for is not None)
-            group.add(pid)
         except OSError:
             ours.close()  # without a request it ends, if there is one
             group.close()
             raise
+        supervisor = self._children[pid] = _Supervisor(pid, ours, group, is_inside=made_for is not None)
         return supervisor
 
     def _fork(self, copy: Callable[[], int], work: Callable[[], None]) -> int:
@@ -294,6 +297,12 @@ class _Service:
             os._exit(0)
         finally:
             os._exit(1)
+
+
+def _as_made_for(kind: bytes, hierarchies: Hierarchies, *, network: bool) -> _MadeFor:
+    if hierarchies.unified not in {hierarchies.memory, hierarchies.pids}:
+        hierarchies = hierarchies._replace(unified="")  # it costs a move, and the pid namespace ends everybody
+    return (hierarchies, network) if kind == INSIDE else None
 
 
 def _answer_probe(message: FdMessage) -> None:

@@ -190,6 +190,7 @@ def supervise_inside(channel: socket.socket, begin: Callable[[], namespaces.Begu
     """
     try:
         prctl("PDEATHSIG", signal.SIGKILL)
+        group.enter()
         begun = begin()
     except OSError as error:
         failure = as_failure("layers", error)
@@ -293,7 +294,7 @@ def _exec_confined(
     try:
         signal.set_wakeup_fd(-1)
         prctl("PDEATHSIG", signal.SIGKILL)
-        group.add(os.getpid())
+        group.enter(also_unified=True)
         if request.layers.level is Level.BUBBLEWRAP:
             _exec_bubblewrap(request, policy, streams)
         confine.restrict(policy, request.layers, temp)

@@ -87,7 +87,7 @@ class KeyStore(ABC):
         stored = self.find(key)
         if not stored or not stored.result:
             return None
-        is_fresh = stored.ok and 0 <= self.now() - stored.at <= self.window_seconds
+        is_fresh = stored.succeeded and 0 <= self.now() - stored.at <= self.window_seconds
         if not is_fresh and stored.at < since:
             return None
         key.check_prompt(stored.prompt)

@@ -14,13 +14,14 @@ from typing import Final, NamedTuple, Protocol
 
 from skillyard.catalog.files import read_below
 from skillyard.core.envelope import parse
-from skillyard.core.errors import PermissionDenied, SkillError
+from skillyard.core.errors import InterruptRefused, PermissionDenied, SkillError
 from skillyard.core.messages import Lang, Message
 from skillyard.core.values import Json, check_value
 from skillyard.install.threats.rule import ThreatLevel
 
 MARK = "[INTERRUPT]"
 FILE = "mybox/temp/langgraph_interrupt.json"
+_MARKED = re.compile(r"^\s*\[INTERRUPT\]", re.MULTILINE)
 _MAX_BYTES = 1_000_000
 _KEEP = Message("{name}: keep or uninstall? ")
 _SHORT = {"k": "keep", "u": "uninstall"}
@@ -53,33 +54,50 @@ def stamp_of(root: Path) -> Stamp:
     return (status.st_mtime_ns, status.st_size, status.st_ino)
 
 
-def read_interrupt(root: Path, before: Stamp, stdout: str, *, ours: bool = False) -> Interrupt | None:
-    """Return the interrupt, or None unless the script said so and wrote a valid file during this run.
+def read_interrupt(root: Path, before: Stamp, stdout: str, *, ours: bool = False, ok: bool = True) -> Interrupt | None:
+    """Return the interrupt, or None if the script prints no mark. InterruptRefused if what it wrote is not valid.
 
     Any run can write in that folder. A script of `ours` says the digest of what it wrote, in the result that it prints
-    after the mark, and nothing else counts.
+    after the mark, and nothing else counts. Unless the script is `ok`, or if the mark only stands inside a line, it is
+    no error that there is no interrupt.
     """
-    if MARK not in stdout or stamp_of(root) in {None, before}:
+    if MARK not in stdout:
         return None
+    try:
+        return _read(root, before, stdout, ours=ours)
+    except InterruptRefused:
+        if ok and _MARKED.search(stdout):
+            raise
+        return None
+
+
+def _read(root: Path, before: Stamp, stdout: str, *, ours: bool) -> Interrupt:
+    if (now := stamp_of(root)) in {None, before}:
+        why = Message("{file} is not there") if now is None else Message("{file} was not written in this run")
+        raise InterruptRefused(Message(why.template, file=FILE))
     try:
         content = read_below(root, FILE, _MAX_BYTES)
         if ours:
             told = parse(stdout.partition(f"{MARK}\n")[2]).meta.get("interrupt_digest")
             if hashlib.sha256(content).hexdigest() != told:
-                return None
+                raise InterruptRefused(Message("{file} is not what the script wrote", file=FILE))
         fields = json.loads(content)
         check_value(fields)
-    except (OSError, ValueError, RecursionError, PermissionDenied):
-        return None
+    except (OSError, ValueError, RecursionError, PermissionDenied) as error:
+        raise InterruptRefused(Message("{file} cannot be read: {reason}", file=FILE, reason=error)) from None
     if not isinstance(fields, dict) or len(content) > _MAX_BYTES:
-        return None
+        raise InterruptRefused(Message("{file} is no JSON object, or too large", file=FILE))
     skills, command = fields.pop("interrupted_skills", None), fields.pop("resume_command", None)
     if not isinstance(skills, list) or not isinstance(command, str):
-        return None
+        raise InterruptRefused(Message("{file} needs interrupted_skills and resume_command", file=FILE))
     names = [skill.get("name") or skill.get("skill") if isinstance(skill, dict) else skill for skill in skills]
     known = tuple(name for name in names if name and isinstance(name, str) and name.isprintable())
     is_safe = bool(_RESUME.fullmatch(command)) and ".." not in command.split(" ", 2)[1]
-    return Interrupt(known, command, fields) if is_safe and 0 < len(names) == len(set(known)) else None
+    if not is_safe:
+        raise InterruptRefused(Message("its resume_command is not allowed: {command}", command=command[:200]))
+    if not 0 < len(names) == len(set(known)):
+        raise InterruptRefused(Message("interrupted_skills must name each skill once"))
+    return Interrupt(known, command, fields)
 
 
 class Decision(StrEnum):
@@ -108,6 +126,24 @@ class Rules(NamedTuple):
         rules = {level.name: decision for level, decision in self.by_severity.items()}
         named = {name: str(interrupt.severities.get(name, "")).upper() for name in interrupt.skills}
         return {name: rules[severity] for name, severity in named.items() if severity in rules}
+
+
+#: What no install would have held back, whoever is there. Anything above waits for a person or a backend.
+DEFAULT_RULES: Final = Rules(dict.fromkeys((ThreatLevel.SAFE, ThreatLevel.INFO, ThreatLevel.LOW), Decision.KEEP))
+
+
+class InTurn(NamedTuple):
+    """Asks each decider for what those before it left undecided."""
+
+    deciders: Sequence[Decider]
+
+    def __call__(self, interrupt: Interrupt) -> Mapping[str, Decision]:
+        decided: dict[str, Decision] = {}
+        for decide in self.deciders:
+            left = tuple(name for name in interrupt.skills if name not in decided)
+            if left:
+                decided |= check_decisions(interrupt, decide(interrupt._replace(skills=left)))
+        return decided
 
 
 class Person(NamedTuple):

@@ -9,14 +9,17 @@ import re
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from skillyard.catalog.files import exists as path_exists
 from skillyard.catalog.files import expand_home, is_folder
 from skillyard.core.errors import InvalidArgs, MultiStep, PermissionDenied
 from skillyard.core.messages import Message
 from skillyard.core.result import Request, split_name
-from skillyard.core.shell_words import Word, split
+from skillyard.core.shell_words import Word, split, split_lines
+
+if TYPE_CHECKING:
+    from skillyard.sandbox.launch import Exit
 
 USAGE = "执行 @<name> [args…] · run @<name> [args…] · @<name> [args…]"
 SCRIPT_USAGE = "执行 python bin/<script> [args…] · run python bin/<script> [args…], one on each line"
@@ -25,6 +28,8 @@ _ARCHIVE = re.compile(r"\.(?:skill|zip|tar|tgz|tar\.gz)(?:[@#:]|$)", re.IGNORECA
 _FIRST = re.compile("[@#:]")
 _PYTHONS = frozenset({"python", "python3"})
 _REDIRECTION = re.compile(r"([0-9&]?)(>>?)(.*)", re.DOTALL)
+#: Such a word alone is a redirection, a pipe or the end of a command.
+_PIPED = re.compile(r"[0-9&]?>>?(?:&[0-9]|[\w./~-]*)|<|[|&;]{1,2}")
 _SHELL = re.compile(r"[|;<>]|&&|&\Z")
 _SEPARATORS = ("&&", "||", ";", "；", "|", "然后", "then")
 
@@ -50,25 +55,29 @@ def addressee(text: str) -> Addressee:
 
 def parse_prompt(text: str, exists: Callable[[str], bool]) -> Request:
     """The one skill that a prompt calls. `exists` tells whether a name is a skill's: then a second one is a step."""
-    words = _words(text)
+    _refuse_task_output(text)
+    words = _without_verb(split(text))
     if not words or not _is_name(words[0]):
         raise InvalidArgs(Message("not a prompt for a skill; write: {usage}", usage=USAGE), details={"usage": USAGE})
     if second := _second_step(words, exists):
         workflow = _as_workflow(_calls(words, exists))
         raise MultiStep(f"one call, one skill: {second!r} is a second step", details={"workflow": workflow})
     name, script = split_name(words[0].text)
-    return Request(name, tuple(word.text for word in words[1:]), script=script)
+    shell_words = tuple(word.text for word in words[1:] if not word.quoted and _PIPED.fullmatch(word.text))
+    return Request(name, tuple(word.text for word in words[1:]), script=script, shell_words=shell_words)
 
 
 def _is_name(word: Word) -> bool:
-    return not word.quoted and word.text.startswith("@") and len(word.text) > 1
+    """A name with spaces is quoted or escaped after its `@`: `@"my skill"`."""
+    return not word.starts_quoted and word.text.startswith("@") and len(word.text) > 1
 
 
-def _words(text: str) -> Sequence[Word]:
-    """Return the words of a prompt without its verb."""
+def _refuse_task_output(text: str) -> None:
     if text.lstrip().startswith("TaskOutput"):
         raise InvalidArgs(Message("results carry no task id: the result was in the return value of Task"))
-    words = split(text)
+
+
+def _without_verb(words: Sequence[Word]) -> Sequence[Word]:
     return words[1:] if words and not words[0].quoted and words[0].text in VERBS else words
 
 
@@ -90,10 +99,10 @@ def may_name_source(text: str, cwd: Path) -> bool:
 def _second_step(words: Sequence[Word], exists: Callable[[str], bool]) -> str:
     """Return the word that starts a second call, or ""."""
     for word, following in zip(words[1:], (*words[2:], Word("")), strict=False):
-        if word.quoted:
-            continue
         if _is_name(word) and exists(split_name(word.text)[0]):
             return word.text
+        if word.quoted:
+            continue
         if word.text.endswith(_SEPARATORS) and _starts_a_call(following):
             return following.text
         if any(separator + "@" in word.text for separator in _SEPARATORS):
@@ -102,7 +111,7 @@ def _second_step(words: Sequence[Word], exists: Callable[[str], bool]) -> str:
 
 
 def _starts_a_call(word: Word) -> bool:
-    return not word.quoted and (word.text in VERBS or word.text.startswith("@"))
+    return _is_name(word) or (not word.quoted and word.text in VERBS)
 
 
 def _calls(words: Sequence[Word], exists: Callable[[str], bool]) -> list[list[str]]:
@@ -145,16 +154,24 @@ class ScriptCall(NamedTuple):
     drop_stderr: bool = False
     join_stderr: bool = False
 
+    def redirected(self, ended: "Exit") -> "Exit":
+        """Return the exit with what of its output the call lets through."""
+        stdout, count = (b"", 0) if self.drop_stdout else (ended.stdout, ended.stdout_bytes)
+        joined, stderr = (ended.stderr, b"") if self.join_stderr else (b"", ended.stderr)
+        shown = b"" if self.drop_stderr else stderr
+        return ended._replace(stdout=stdout + joined, stdout_bytes=count + len(joined), stderr=shown)
+
 
 def parse_script_calls(prompt: str) -> tuple[ScriptCall, ...]:
     """Return the call on each line of a prompt. Raise InvalidArgs if a line is none."""
-    lines = [line.strip() for line in prompt.splitlines() if line.strip()] or [prompt]
-    return tuple(map(_parse_script_call, lines))
+    _refuse_task_output(prompt)
+    return tuple(_parse_script_call(_without_verb(line)) for line in split_lines(prompt) or [[]])
 
 
-def _parse_script_call(line: str) -> ScriptCall:
-    words, details, usage = _words(line), {"usage": SCRIPT_USAGE}, SCRIPT_USAGE
+def _parse_script_call(words: Sequence[Word]) -> ScriptCall:
+    details, usage = {"usage": SCRIPT_USAGE}, SCRIPT_USAGE
     if len(words) < 2 or words[0].text not in _PYTHONS:
+        line = " ".join(word.text for word in words)
         msg = Message("not a prompt for the worker: {text!r}; write: {usage}", text=line[:80], usage=usage)
         raise InvalidArgs(msg, details=details)
     script = words[1].text
@@ -184,9 +201,10 @@ def _redirect(call: ScriptCall, stream: str, target: str) -> ScriptCall:
     if target.lower() in {"nul", "nul:"}:
         raise InvalidArgs(Message("`> nul` makes a file named nul here: write > /dev/null"))
     if stream == "2" and target == "&1":
-        return call._replace(join_stderr=True)
+        return call._replace(join_stderr=not call.drop_stdout, drop_stderr=call.drop_stdout)  # where stdout leads now
     if target != "/dev/null":
         msg = Message("redirect only to /dev/null, not {target!r}; the result is the return value", target=target)
         raise InvalidArgs(msg)
     drops_stdout, drops_stderr = call.drop_stdout or stream != "2", call.drop_stderr or stream in {"2", "&"}
-    return call._replace(drop_stdout=drops_stdout, drop_stderr=drops_stderr)
+    joins = call.join_stderr and not drops_stderr
+    return call._replace(drop_stdout=drops_stdout, drop_stderr=drops_stderr, join_stderr=joins)

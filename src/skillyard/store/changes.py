@@ -16,19 +16,20 @@ is made beside the others and renamed. So a step that is repeated after a crash 
 import fcntl
 import json
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from skillyard.core.errors import ChangesConflict, EarlierChangesMissing, InvalidArgs
 from skillyard.core.messages import Message
-from skillyard.editor.apply import DONE, Applier
 from skillyard.editor.change_set import Change, ChangeSet, LayerConflict, is_too_large, merge_layers, read_changes
 from skillyard.store.locks import LockedFile
+
+if TYPE_CHECKING:
+    from skillyard.editor.apply import Applier
 
 _ABOUT = "about.json"
 #: In the folder of a step: a person allowed its skill to change these paths unasked.
@@ -139,7 +140,7 @@ class ChangeSets:
         """Make the changes in the project: all of them, or none. Raise ChangesConflict if others changed it too."""
         with self.applying(kept.run):
             try:
-                Applier(kept.folder, kept.project).apply(kept.upper, changes, _moment_ns(kept.folder))
+                _applier(kept.folder, kept.project).apply(kept.upper, changes, _moment_ns(kept.folder))
             except FileNotFoundError as error:
                 if error.filename != str(kept.folder) and kept.upper.is_dir():
                     raise
@@ -177,8 +178,8 @@ class ChangeSets:
             folder = mark.with_suffix("")
             if kept := _read_about(folder / _ABOUT):
                 with suppress(FileNotFoundError):  # applied and removed since we looked
-                    Applier(folder, kept.project).recover()
-                if (folder / DONE).exists() and kept.state is not ChangeState.RUNNING:  # a flow looks for it itself
+                    _applier(folder, kept.project).recover()
+                if _is_applied(folder) and kept.state is not ChangeState.RUNNING:  # a flow looks for it itself
                     _remove_layers(folder)
             mark.unlink(missing_ok=True)
 
@@ -278,10 +279,10 @@ class FlowChanges:
 
     def apply(self, closed: Callable[[str], bool]) -> None:
         """Make the changes in the project, once: also if whoever did it died before it could say so."""
-        if not (self.folder / DONE).exists():
+        if not _is_applied(self.folder):
             found = read_changes(_existing(self._upper), self._project, closed)
             with self._sets.applying(self.folder.name):
-                Applier(self.folder, self._project).apply(self._upper, found.changes, _moment_ns(self.folder))
+                _applier(self.folder, self._project).apply(self._upper, found.changes, _moment_ns(self.folder))
 
     def keep(self, state: ChangeState, *, resumable: bool) -> None:
         """Keep the set as it is in the end, with the layers if the flow may be resumed, or drop everything."""
@@ -300,10 +301,43 @@ def _existing(layer: Path) -> Path:
     return layer
 
 
+def _applier(folder: Path, project: Path) -> "Applier":
+    from skillyard.editor.apply import Applier  # noqa: PLC0415  (most runs change nothing)
+
+    return Applier(folder, project)
+
+
+def _is_applied(folder: Path) -> bool:
+    from skillyard.editor.apply import DONE  # noqa: PLC0415  (most runs change nothing)
+
+    return (folder / DONE).exists()
+
+
+#: The folders in the layers of a run that changed nothing, inner ones first; overlayfs makes the first four.
+_EMPTY_LAYERS = ("work/work/incompat/volatile", "work/work/incompat", "work/work", "work", "upper", "")
+
+
+def _remove_empty(folder: Path) -> bool:
+    """Remove the layers of a run that changed nothing. Return False, with some of it left, if they hold more."""
+    with suppress(OSError):
+        with suppress(FileNotFoundError):
+            (folder / "work/work").chmod(0o700)
+            (folder / "work/work/incompat/volatile/dirty").unlink()
+        for name in _EMPTY_LAYERS:
+            if not name:
+                (folder / "lock").unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                (folder / name).rmdir()
+        return True
+    return False
+
+
 def _remove_layers(folder: Path) -> None:
     """Remove a folder of layers: overlayfs leaves folders in it that nobody may open, and a run may leave more."""
-    with suppress(OSError):  # root then needs one pass only, if the run changed nothing
-        (folder / "work/work").chmod(0o700)
+    if _remove_empty(folder):
+        return
+    import shutil  # noqa: PLC0415  (most runs change nothing)
+
     shutil.rmtree(folder, ignore_errors=True)
     if folder.exists():
         for place, names, _ in os.walk(folder):

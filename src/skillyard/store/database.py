@@ -9,7 +9,6 @@ Every process opens the file under a shared lock on `state.lock`, and makes or r
 
 import errno
 import os
-import re
 import sqlite3
 import stat
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from typing import Any, Self, TypeVar
 
 from skillyard.core.errors import SkillError, StateDamaged, StateNewer
 from skillyard.core.messages import Message
+from skillyard.core.patterns import lazy_pattern
 from skillyard.store import locks
 from skillyard.store.locks import LOCK_SECONDS
 
@@ -30,13 +30,15 @@ BACKUP_LOCK = "backup.lock"
 _BACKUP_SECONDS = 3600.0
 #: An empty file beside the database: some statement met damage, so the next process that opens it checks all of it.
 SUSPECT = ".suspect"
+#: When what the -wal file holds is moved to the database: a run writes five pages.
+_WAL_PAGES = 200
 #: A page of SQLite has no less.
 _SMALLEST_BYTES = 512
 #: Of a -wal file; the last bit tells the order of bytes.
 _WAL_STARTS = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
 OTHER_TABLES = Message("the definition of a table was changed")
 #: What SQLite says of a statement of ours if the definition of a table is not ours any more.
-_OTHER_TABLES = re.compile(
+_OTHER_TABLES = lazy_pattern(
     "no such table|no such column|has no column|malformed database schema|unsupported file format|text encoding"
 )
 
@@ -108,7 +110,7 @@ def connect(path: Path, lock_seconds: float, how: str = "", *, marks: bool = Tru
     """Open the file. Raise sqlite3.Error. `how`: `mode=ro` or `immutable=1`, or `mode=memory` for an empty database."""
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?{how}" if how else path,
-        lock_seconds,
+        timeout=lock_seconds,
         isolation_level=None,
         check_same_thread=False,  # one thread uses it, and another may close it
         factory=StateConnection,
@@ -225,6 +227,8 @@ def connect_checked(path: Path, lock_seconds: float, how: str = "") -> StateConn
         if not how:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
+            # The next process reads all of the -wal file first, because we end without closing the database.
+            connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
         stack.pop_all()
     return connection
 

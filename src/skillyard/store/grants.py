@@ -15,7 +15,6 @@ Not covered: somebody with write access to SKILLYARD_HOME, who can write any gra
 import errno
 import json
 import os
-import re
 import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -25,6 +24,7 @@ from typing import Any, NamedTuple
 from skillyard.core.capability import is_capability, is_path
 from skillyard.core.errors import InvalidArgs, SkillError, StateDamaged, StateNewer, StateUnsafe, StoreFailed
 from skillyard.core.messages import Message
+from skillyard.core.patterns import lazy_pattern
 from skillyard.store import locks
 from skillyard.store.atomic import damaged_name, sync, write_atomically
 from skillyard.store.locks import LOCK_SECONDS
@@ -35,7 +35,7 @@ LOCK = "grants.lock"
 VERSION = 1
 #: Over a hundred thousand grants. A larger file is not one of ours.
 _MOST_BYTES = 64_000_000
-_FRAME = re.compile(rb'\{"version": ([0-9]{1,9}), "checksum": "([0-9a-f]{64})", "content": ')
+_FRAME = lazy_pattern(rb'\{"version": ([0-9]{1,9}), "checksum": "([0-9a-f]{64})", "content": ')
 _END = b"}\n"
 #: The end of the year 9999: later times cannot be shown.
 _LATEST = 253_402_300_799

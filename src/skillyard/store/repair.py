@@ -154,7 +154,7 @@ def repair(path: Path, lock_seconds: float, tell: database.Tell) -> database.Sta
 def _check_whole(path: Path, lock_seconds: float) -> None:
     if complaint := check_integrity(path, lock_seconds, "mode=rw") or _check_tables(path, lock_seconds):
         raise database.as_damaged(path, Message("is damaged: {complaint}", complaint=complaint))
-    with closing(sqlite3.connect(path, lock_seconds, isolation_level=None)) as connection:
+    with closing(sqlite3.connect(path, timeout=lock_seconds, isolation_level=None)) as connection:
         try:
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("ROLLBACK")

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from skillyard.core.envelope import as_json, from_json
 from skillyard.core.result import Result
+from skillyard.core.states import State
 from skillyard.core.values import NOTHING, Json
 from skillyard.store import locks
 from skillyard.store.database import writing
@@ -198,8 +199,9 @@ class KeyRecord(NamedTuple):
     result: Result | None
 
     @property
-    def ok(self) -> bool:
-        return self.result is not None and self.result.ok
+    def succeeded(self) -> bool:
+        """Wholly: a partial result is never repeated."""
+        return self.result is not None and self.result.state is State.SUCCESS
 
 
 class Keys:

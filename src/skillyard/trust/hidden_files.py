@@ -9,19 +9,17 @@ inode and change time, which the kernel sets when a name in it is added, removed
 a run looks at each folder once, and lists those that changed.
 """
 
-import fnmatch
-import hashlib
 import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
 from skillyard.catalog.files import is_utf8
+from skillyard.core.patterns import lazy_pattern
 
 #: Names of files and folders, as people write patterns, without regard to case.
 FILES = (
@@ -29,6 +27,11 @@ FILES = (
     *(".npmrc", ".yarnrc.yml", ".netrc", "_netrc", ".pypirc", ".pgpass", ".my.cnf", ".dockercfg", ".htpasswd"),
     *(".git-credentials", ".s3cfg", ".boto", "credentials.json", "client_secret*.json", "service-account*.json"),
 )
+#: The same by their form: whole names, `NAME*`, `*NAME`, and `NAME*NAME`.
+_NAMES = frozenset(name for name in FILES if "*" not in name)
+_STARTS = tuple(name[:-1] for name in FILES if name.endswith("*"))
+_ENDS = tuple(name[1:] for name in FILES if name.startswith("*"))
+_AROUND = tuple(name.split("*") for name in FILES if "*" in name[1:-1])
 #: A private key as ssh names them: `id_rsa`, `id_ed25519_work`; with an ending (`id_map.py`) it is something else.
 KEY_FILES = r"id_[\w-]+"
 FOLDERS = (".aws", ".ssh", ".gnupg", ".kube", ".docker", ".azure", ".gcloud", ".skillyard", ".terraform.d", ".secrets")
@@ -43,25 +46,37 @@ _MANY, _MANY_CHANGED = 50, 25
 _SETTLED_NS = 2_000_000_000
 _HEAD_BYTES = 65_536
 #: Where interpreters, shells and libraries look in a home by themselves: that a run looked there says nothing.
-_USUAL_IN_HOME = re.compile(
-    r"\.(?:bash|zsh|profile|inputrc|terminfo|python|pyenv|nvm|rustup|npm|node_|cache|local$|config$|gitconfig|fonts?\b"
-    r"|java|gem|rbenv|lesshst|wget|viminfo|Xauthority|config/(?:git|matplotlib|fontconfig|pip|uv|npm|nodejs)$).*"
+_USUAL_IN_HOME = frozenset(
+    (
+        ".local",
+        ".config",
+        *(f".config/{name}" for name in ["git", "matplotlib", "fontconfig", "pip", "uv", "npm", "nodejs"]),
+    )
+)
+_USUAL_STARTS = (
+    *(".bash", ".zsh", ".profile", ".inputrc", ".terminfo", ".python", ".pyenv", ".nvm", ".rustup", ".npm", ".node_"),
+    *(".cache", ".gitconfig", ".font", ".java", ".gem", ".rbenv", ".lesshst", ".wget", ".viminfo", ".Xauthority"),
 )
 #: Folders of a home in which many programs have one of their own.
 _SHARED_IN_HOME = (".config", ".local/share")
 _MOST_NAMES = 1000
-_Match: TypeAlias = Callable[[str], re.Match[str] | None]
 #: Identity (device, inode, change time) and, by name, what a folder holds: other folders, hidden things, keys or
 #: certificates in a package.
 _Listing: TypeAlias = list[list[int] | list[str]]
-_CREDENTIALS = re.compile(rb"(?im)^\s*(?:url|pushurl)\s*=\s*https?://[^/\s]*@|extraheader|^\s*\[credential|oauth|token")
-_PRIVATE_KEY = re.compile(rb"PRIVATE KEY-----")
+_CREDENTIALS = lazy_pattern(
+    rb"(?im)^\s*(?:url|pushurl)\s*=\s*https?://[^/\s]*@|extraheader|^\s*\[credential|oauth|token"
+)
+_KEY_FILE = lazy_pattern(KEY_FILES)
+_PRIVATE_KEY = lazy_pattern(rb"PRIVATE KEY-----")
 
 
 def find_hidden(root: Path, own_home: Path | None = None) -> tuple[Path, ...]:
     """Return what is hidden in a project, as literal paths. `own_home` is where its folders are remembered."""
-    name = hashlib.blake2b(os.fsencode(root), digest_size=16).hexdigest()
-    memory = own_home / _MEMORY / f"{name}.json" if own_home else None
+    memory = None
+    if own_home:
+        with suppress(OSError):
+            status = root.stat()  # not a digest of the path: hashlib takes longer to import than this to run
+            memory = own_home / _MEMORY / f"{status.st_dev:x}-{status.st_ino:x}.json"
     known: dict[str, _Listing] = {}
     fresh: dict[str, _Listing] = {}
     # What a listing depends on besides the folder.
@@ -87,15 +102,14 @@ def list_home(home: Path) -> tuple[str, ...]:
     for folder in ("", *_SHARED_IN_HOME):
         with suppress(OSError):
             found += (str(path.relative_to(home)) for path in (home / folder).iterdir())
-    wanted = (name for name in sorted(found) if not _USUAL_IN_HOME.match(name) and is_utf8(name))
-    return tuple(wanted)[:_MOST_NAMES]
+    unusual = (name for name in sorted(found) if name not in _USUAL_IN_HOME and not name.startswith(_USUAL_STARTS))
+    return tuple(filter(is_utf8, unusual))[:_MOST_NAMES]
 
 
 def is_hidden(path: str) -> bool:
     """Whether a relative path with `/` is one of those, or inside one."""
-    files, folders = _patterns()
     *above, name = path.split("/")
-    return files(name) is not None or any(folders(part) for part in (*above, name))
+    return _is_secret(name) or any(part.lower() in FOLDERS for part in (*above, name))
 
 
 def _walk(root: str, known: dict[str, _Listing], fresh: dict[str, _Listing]) -> Iterator[str]:
@@ -125,14 +139,13 @@ def _walk(root: str, known: dict[str, _Listing], fresh: dict[str, _Listing]) -> 
 
 def _list(folder: str, is_package: bool) -> tuple[list[str], list[str], list[str]]:
     """Return the names of the folders, the hidden things and the undecided keys in a folder."""
-    matches_file, matches_folder = _patterns()
     found: tuple[list[str], list[str], list[str]] = ([], [], [])
     with os.scandir(folder) as entries:
         for entry in entries:
             name = entry.name
             if entry.is_dir(follow_symlinks=False):
-                found[1 if matches_folder(name) else 0].append(name)
-            elif matches_file(name):
+                found[1 if name.lower() in FOLDERS else 0].append(name)
+            elif _is_secret(name):
                 found[2 if is_package and name.lower().endswith(CERTIFICATES) else 1].append(name)
     return found
 
@@ -146,11 +159,14 @@ def _git_configs(folder: str) -> Iterator[str]:
             folders[:] = [name for name in folders if name == "modules"]
 
 
-@cache
-def _patterns() -> tuple[_Match, _Match]:
-    files = "|".join((*map(fnmatch.translate, FILES), rf"(?:{KEY_FILES})\Z"))
-    folders = "|".join(map(fnmatch.translate, FOLDERS))
-    return re.compile(files, re.IGNORECASE).match, re.compile(folders, re.IGNORECASE).match
+def _is_secret(name: str) -> bool:
+    """Whether a file of this name is hidden. Without regular expressions, which take longer to compile than to list."""
+    name = name.lower()
+    if name in _NAMES or name.startswith(_STARTS) or name.endswith(_ENDS):
+        return True
+    if name.startswith("id_") and _KEY_FILE.fullmatch(name):
+        return True
+    return any(name.startswith(start) and name.endswith(end) for start, end in _AROUND)
 
 
 def _holds(path: str, words: re.Pattern[bytes]) -> bool:

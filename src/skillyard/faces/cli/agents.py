@@ -192,7 +192,8 @@ def answer_dispatch(options: Options) -> Answer:
                     known.add("content")  # the person has just read it
                 shown = {key: value for key, value in result.data.items() if key not in known | empty}
                 result = result._replace(data=shown)
-                result = put_aside(result, project.write_file) if project.paths.project else result
+                if project.paths.project and not (options.style.human or options.style.raw):
+                    result = put_aside(result, project.write_file)
             show_and_exit(result, options.style)
     text = request.enhanced.text
     return Answer(Message("would send {count} characters (nothing was sent)", count=len(text)), request.as_data(), text)
@@ -270,8 +271,6 @@ class Watching:
             return False
         self._asking = True
         try:
-            if self._line:
-                self._line.clear()
             self._end_line()
             asks = Message("{tool} asks: {says}  Allow it?", tool=permission.tool, says=permission.says)
             keys = Message("a: always in this turn").render(self._lang)

@@ -27,7 +27,10 @@ def answer_list(options: Options) -> Answer:
     if options.json:
         return Answer(summary, {"skills": [as_skill_data(entry, catalog) for entry in entries]})
     rows = [as_row(entry, catalog) for entry in entries]
-    empty = Message("No skills here yet: put one into .claude/skills/.")
+    empty = Message(
+        "No skills here yet. `skillyard init --examples` brings ten to try, `skillyard add SOURCE` installs some, "
+        "`skillyard new NAME` writes one; or put a folder with a SKILL.md into .claude/skills/."
+    )
     return Answer(summary, {}, Table(("name", "kind", "where", "description"), rows, empty))
 
 

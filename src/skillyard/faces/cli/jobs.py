@@ -19,7 +19,6 @@ examples:
 import argparse
 import json
 import os
-import re
 import socket
 import sys
 import time
@@ -40,16 +39,15 @@ from skillyard.core.result import Request, split_name
 from skillyard.core.values import NOTHING, Json
 from skillyard.faces import command
 from skillyard.faces.cli.run import take_ours
-from skillyard.faces.cli.runs import as_lines
 from skillyard.faces.command import Answer, Options, Parser, ProgramLines, at_least, seconds, takes
-from skillyard.faces.present import StatusLine, Style, Table, write_lines
+from skillyard.faces.live_line import bar
+from skillyard.faces.present import Record, StatusLine, Style, Table, write_lines
 from skillyard.faces.skill_data import as_run_data, fields_of, timestamp
 
 if TYPE_CHECKING:
     from skillyard.jobs.jobs import Jobs, JobStatus
 
 _LOOK_SECONDS = 0.2
-_BAR_CELLS = 20
 _ID = takes("job_id", "the id, or how it starts", metavar="ID")
 _NAME = takes("name", "the schedule's name", metavar="NAME")
 
@@ -136,7 +134,7 @@ def _show(options: Options) -> Answer:
         data["apply"] = f"skillyard changes {known.run} apply"
     told = {key: value for key, value in data.items() if value not in ("", None, [], {})}
     every: dict[str, Json] = {"jobs": [data], "runs": [as_run_data(run)] if run else []}
-    return Answer(Message("job {id}", id=known.id), every, list(as_lines(told, options.lang)))
+    return Answer(Message("job {id}", id=known.id), every, Record(told))
 
 
 @_ID
@@ -384,6 +382,8 @@ def _tell(text: str) -> None:
 class Looking(StatusLine):
     """What a job says and where it stands. `hear` may come from another thread; only `look` draws."""
 
+    ticks = False
+
     def __init__(self, label: str, style: Style) -> None:
         super().__init__(label, style.lang)
         self._label, self._style, self._started = label, style, time.monotonic()
@@ -415,18 +415,6 @@ class Looking(StatusLine):
         elif state != self._state and state in {"queued", "running"}:  # how it ended is the result's to say
             self.tell(f"{self._label}: {state}")
         self._state = state
-
-
-def bar(note: str, *, is_ascii: bool) -> str:
-    """How far it has come, where its own words tell: `60%`, `3/5`."""
-    if (percent := re.search(r"(\d{1,3})(?:\.\d+)?\s?%", note)) and int(percent[1]) <= 100:
-        share = int(percent[1]) / 100
-    elif (of := re.search(r"(?<![\w/.-])(\d{1,9}) ?/ ?(\d{1,9})(?![\w/.-])", note)) and 0 < int(of[2]) >= int(of[1]):
-        share = int(of[1]) / int(of[2])
-    else:
-        return ""
-    done, (full, empty) = int(share * _BAR_CELLS), "#-" if is_ascii else "█░"
-    return full * done + empty * (_BAR_CELLS - done)
 
 
 def end_lost(options: Options) -> NoReturn:

@@ -24,7 +24,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "task": ("run", "Dispatch a Task to an agent, as a Kernel does, and print one result."),
         "runs": ("runs", "Show what ran."),
         "changes": ("runs", "Show what runs changed in this project, and apply or discard it."),
-        "mcp": ("setup", "Serve the skills to an agent over MCP, on stdin and stdout."),
+        "mcp": ("mcp", "Serve the skills to an agent over MCP, on stdin and stdout."),
         "jobs": ("jobs", "Queue and schedule skills and tasks: list, add, run, cancel and retry their jobs."),
         "flow": ("flow", "Workflows: several skills, one after the other, that survive a crash."),
         "worker": ("worker", "Work off the jobs of this project, and fire what is scheduled."),

@@ -77,6 +77,8 @@ _MOST_QUESTIONS = 20
 @takes("--model", "the agent's model", metavar="M")
 def answer(options: Options) -> NoReturn:
     with open_project(ends_with_process=True) as project:
+        if not options.dry_run and not options.to:
+            project.expect_run(sandboxed=not options.no_sandbox)
         target, source = _target(project, options)
         words = options.args if target.script else take_ours(project, target, options, options.args)
         if options.model and not options.to:
@@ -201,7 +203,7 @@ def _result(project: Project, request: Request, options: Options) -> Result:
 
 def _run(project: Project, request: Request, options: Options) -> Result:
     if not options.to:
-        with ProgramLines() as lines:
+        with ProgramLines("" if options.json else request.name) as lines:
             return project.runtime.run(request, lines)
     from skillyard.faces.cli.agents import Watching
 
@@ -277,8 +279,9 @@ def _piped(*, wait: bool) -> bytes:
 @takes("description", "what it is about, in a few words")
 @takes("prompt", "执行 @name [args], or run @name [args]")
 @takes("--key", "idempotency key: the same within 5 seconds runs once", metavar="KEY")
-@takes("--model", "told in the result", metavar="MODEL")
+@takes("--model", "kept with the run and told in the result", metavar="MODEL")
 @takes("--timeout", "seconds that the run may take", type=float, metavar="S")
+@takes("--non-interactive", "nobody can answer: a missing param is an error, and nothing is asked")
 def answer_task(options: Options) -> NoReturn:
     """Dispatch a Task to an agent, as a Kernel does, and print one result.
 
@@ -289,15 +292,16 @@ def answer_task(options: Options) -> NoReturn:
     """
     from skillyard.app.task import Kernel
 
-    with open_project(ends_with_process=True) as project, ProgramLines() as lines:
+    with open_project(ends_with_process=True) as project:
         decider = project.ask_person(ask, options.lang) if on_terminal() else None
-        result = Kernel(project, options.lang, decider).task(
-            options.agent,
-            options.description,
-            options.prompt,
-            idempotency_key=options.key,
-            model=options.model,
-            timeout_seconds=options.timeout,
-            on_progress=lines,
-        )
+        with ProgramLines("" if options.json else options.agent) as lines:
+            result = Kernel(project, options.lang, decider).task(
+                options.agent,
+                options.description,
+                options.prompt,
+                idempotency_key=options.key,
+                model=options.model,
+                timeout_seconds=options.timeout,
+                on_progress=lines,
+            )
         finish_run(result, options.style, project.write_file)

@@ -6,11 +6,10 @@ examples:
   skillyard runs tail 1a1e10
 """
 
-import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,7 @@ from skillyard.core.messages import Lang, Message
 from skillyard.core.result import Result
 from skillyard.core.values import Json
 from skillyard.faces.command import Answer, Options, Parser, ask_key, at_least, takes
-from skillyard.faces.present import Table, label, printable, write_lines
+from skillyard.faces.present import Diff, Page, Record, Table, change_line, printable, write_lines
 from skillyard.faces.skill_data import as_run_data, timestamp
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ _LOOK_SECONDS = 0.2
 _VERBS = ("apply", "discard")
 _MOST_SHOWN = 20
 _ID = takes("run_id", "the id, or how it starts", metavar="ID")
-_SIGNS = {"added": "+", "modified": "~", "deleted": "-", "renamed": ">", "mode": "%"}
 
 
 def arguments(parser: Parser) -> None:
@@ -61,7 +59,7 @@ def _show(options: Options) -> Answer:
     with open_project(ends_with_process=True) as project:
         run = _found(project, options.run_id)
         data = {**as_run_data(run), "log": project.logs.read(run.id)}
-    return Answer(Message("run {id}", id=run.id), {"runs": [data]}, list(as_lines(data, options.lang)))
+    return Answer(Message("run {id}", id=run.id), {"runs": [data]}, Record(data))
 
 
 @_ID
@@ -90,23 +88,6 @@ def _found(project: Project, run_id: str) -> "Run":
         why = Message("no run {run_id!r} here, or more than one starts so", run_id=run_id)
         raise InvalidArgs(why, advice=Message("`skillyard runs` lists them"))
     return run
-
-
-def as_lines(data: Mapping[str, Json], lang: Lang) -> Iterator[str]:
-    for key, value in data.items():
-        named = label(key, lang)
-        if key in {"request", "launch", "result"} and isinstance(value, dict):
-            yield f"{named}:"
-            yield from (f"  {name}: {_shown(item)}" for name, item in value.items() if item not in (None, "", [], {}))
-        elif key == "log":
-            yield f"{named}:" if value else f"{named}: {Message('empty').render(lang)}"
-            yield from (f"  {line}" for line in str(value).splitlines())
-        else:
-            yield f"{named}: {_shown(value)}"
-
-
-def _shown(value: Json) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=dict)
 
 
 @takes("words", "a run, and what to do with its changes", nargs="*", metavar="ID apply|discard")
@@ -142,10 +123,10 @@ def answer_changes(options: Options) -> Answer:
         if verbs == ["discard"]:
             project.changes.discard(kept)
             return Answer(Message("discarded the changes of {run}", run=kept.run), data)
-        page = [_as_line(change) for change in changes]
+        page: Page = [change_line(change.as_dict()) for change in changes]
         if options.diff:
             data["diff"] = text = project.diff_changes(kept, changes)
-            page = text.splitlines()
+            page = Diff(text.splitlines())
         return Answer(Message("changes of {run}: {count}", count=len(changes), run=kept.run), data, page)
 
 
@@ -168,13 +149,6 @@ def _kept(project: Project, ids: list[str]) -> "KeptChanges":
     return found
 
 
-def _as_line(change: "Change") -> str:
-    fields = change.as_dict()
-    origin = f"{fields['old_path']} → " if "old_path" in fields else ""
-    slash = "/" if fields.get("type") == "folder" else ""
-    return f"{_SIGNS[str(change.kind)]} {origin}{fields['path']}{slash}"
-
-
 def ask_about_changes(project: Project, result: Result, lang: Lang) -> Result:
     """Show what a run changed, and let the person at the terminal decide; whoever leaves decides later."""
     kept = project.changes.find(str(result.meta["run"]), project.root)
@@ -185,7 +159,7 @@ def ask_about_changes(project: Project, result: Result, lang: Lang) -> Result:
     # A new folder is asked about only if it is empty: otherwise it comes with what lies in it.
     asked = [change for change in changes if str(change.kind) != "added" or change.path not in needed]
     write_lines([Message("changed in the project ({count}):", count=len(asked))], lang)
-    write_lines([f"  {_as_line(change)}" for change in asked[:_MOST_SHOWN]], lang)
+    write_lines([f"  {change_line(change.as_dict())}" for change in asked[:_MOST_SHOWN]], lang)
     if len(asked) > _MOST_SHOWN:
         write_lines([Message("  … and {count} more", count=len(asked) - _MOST_SHOWN)], lang)
     question = Message("k keep all · d show the diff · c choose · x discard · q decide later ").render(lang)
@@ -195,7 +169,7 @@ def ask_about_changes(project: Project, result: Result, lang: Lang) -> Result:
         case "k":
             chosen = changes
         case "c":
-            keys = [ask_key(f"{_as_line(change)}? y/n ", "yn") for change in asked]
+            keys = [ask_key(f"{change_line(change.as_dict())}? y/n ", "yn") for change in asked]
             if "" in keys:  # the person has left
                 return result
             pairs = zip(asked, keys, strict=True)

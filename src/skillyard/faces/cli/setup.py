@@ -1,23 +1,21 @@
-"""Commands about the project and the machine: init, doctor, mcp, bin."""
+"""Commands about the project and the machine: init, doctor, bin."""
 
 import argparse
 import importlib.util
 import sys
 from pathlib import Path
-from typing import NoReturn
 
 from skillyard.app.health import diagnose
-from skillyard.app.paths import find_paths
-from skillyard.app.project import Project, open_project
-from skillyard.app.setup import lay_out, look, make_configs, resolve_root, write_config
+from skillyard.app.project import open_project
+from skillyard.app.setup import lay_out, lay_out_examples, look, make_configs, resolve_root, write_config
 from skillyard.core.child_process import refuse_inside_agents
-from skillyard.core.errors import ExtraMissing, InvalidArgs, SandboxUnavailable, SkillError, StateDamaged
+from skillyard.core.errors import SandboxUnavailable, SkillError, StateDamaged
 from skillyard.core.messages import Message
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.bin import SCRIPTS
 from skillyard.faces.command import Answer, Options, Parser, comma_list, confirm, on_terminal, takes
-from skillyard.faces.present import Table, label, one_line, yes_or_no
+from skillyard.faces.present import Table, label, yes_or_no
 from skillyard.faces.skill_data import fields_of
 
 _FILE_NOTES = {
@@ -31,11 +29,10 @@ _ENTRY_NOTES = {
     "differs": Message("another entry of this name is there; left as it is"),
     "unreadable": Message("the file has comments, or is not what it should be: paste it yourself"),
 }
-#: What `mcp --allow` can let an agent use.
-_ALLOWED = "worker,dispatch,jobs"
 
 
 @takes("folder", "the project's folder (here)", nargs="?", default=".", metavar="DIR")
+@takes("--examples", "add ten example skills, and files to try them on")
 @takes("--check", "write nothing; exit with 1 on drift")
 @takes("--mcp", "configure claude-code, codex or opencode to use our server", metavar="AGENT,…")
 @takes("--yes", "with --mcp: write without being asked")
@@ -48,7 +45,7 @@ def answer_init(options: Options) -> Answer:
 
     examples:
       skillyard init
-      skillyard init my-project
+      skillyard init --examples demo
       skillyard init --check
       skillyard init --mcp claude-code,codex,opencode
     """
@@ -56,6 +53,8 @@ def answer_init(options: Options) -> Answer:
     if options.mcp is not None:
         return _configure_agents(root, options)
     found = look(root) if options.check else lay_out(root)
+    if options.examples and not options.check:
+        found = (*found, *lay_out_examples(root))
     bad, made = sum(each.is_drift for each in found), sum(each.standing == "made" for each in found)
     data: dict[str, Json] = {state: [each.path for each in found if each.standing == state] for state in _FILE_STATES}
     rows = []
@@ -125,58 +124,8 @@ def answer_doctor(options: Options) -> Answer:
     return Answer(summary, data, Table(("part", "ok", "detail"), rows), failure=failure)
 
 
-def mcp_arguments(parser: Parser) -> None:
-    parser.set_defaults(answer=answer_mcp)
-
-
 def bin_arguments(parser: Parser) -> None:
     parser.set_defaults(answer=answer_bin)
-
-
-def _allowed(text: str) -> frozenset[str]:
-    asked = frozenset(comma_list(text))
-    if unknown := ", ".join(sorted(asked.difference(_ALLOWED.split(",")))):
-        words = {"unknown": unknown, "allowed": _ALLOWED.replace(",", ", ")}
-        raise argparse.ArgumentTypeError(
-            Message("nothing called {unknown} can be allowed; there is {allowed}", **words)
-        )
-    return asked
-
-
-@takes(
-    "--expose-skills", "skills that are tools of their own", type=comma_list, default="", metavar="all|active|NAME,…"
-)
-@takes("--allow", "let the agent use the worker, other agents, and jobs", type=_allowed, default="", metavar=_ALLOWED)
-@takes("--project", "the project's folder (here)", default=".", metavar="DIR")
-@takes("--lang", "language of summaries and hints", choices=["zh", "en"])
-def answer_mcp(options: Options) -> NoReturn:
-    """Serve the skills to an agent over MCP, on stdin and stdout.
-
-    The agent finds skills, runs them and reads their files; it can grant nothing, and reaches the worker, other agents
-    and jobs only with --allow. `skillyard init --mcp` prints what to put into the agent's configuration.
-
-    examples:
-      skillyard mcp
-      skillyard mcp --expose-skills all
-      skillyard mcp --expose-skills word-count,markdown-converter --allow worker
-    """
-    try:  # stdout is the protocol's from the first byte on: what goes wrong before is said on stderr
-        folder = Path(options.project).absolute()
-        if not folder.is_dir():
-            raise InvalidArgs(Message("{project} is no folder", project=options.project))
-        if importlib.util.find_spec("mcp") is None:
-            raise ExtraMissing("mcp", "mcp")
-        from skillyard.faces.mcp.listing import Options as Served
-        from skillyard.faces.mcp.server import serve
-
-        exposed = frozenset(name.removeprefix("@") for name in options.expose_skills)
-        with Project(find_paths(folder), ends_with_process=True) as project:
-            serve(project, Served(exposed, options.allow, options.lang))
-    except SkillError as error:
-        hint = one_line(error.hint(options.lang))
-        sys.stderr.write(f"skillyard mcp: {one_line(error.summary(options.lang))}\n→ {hint}\n")
-        raise SystemExit(1) from None
-    raise SystemExit(0)
 
 
 @takes("script", " | ".join(SCRIPTS), choices=SCRIPTS, metavar="SCRIPT")

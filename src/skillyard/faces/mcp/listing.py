@@ -8,11 +8,9 @@ from itertools import accumulate, count
 from typing import TYPE_CHECKING, NamedTuple
 from unicodedata import category
 
-import mcp_types as types
-from mcp.shared.exceptions import MCPError
-
 from skillyard.core.messages import Lang
 from skillyard.core.skill import Kind
+from skillyard.faces.mcp.protocol import INVALID_PARAMS, ProtocolError
 
 if TYPE_CHECKING:
     from skillyard.catalog.catalog import Catalog
@@ -141,19 +139,21 @@ class Options(NamedTuple):
 _AFTER = "after:"
 
 
-def page_of(skills: Sequence[Shown], cursor: str | None, size: int) -> tuple[Sequence[Shown], str | None]:
-    """The skills behind the cursor, and the next one. A cursor names the last of its page: a list that changes between
-    two pages neither repeats what stayed nor skips it."""
+def page_of(skills: Sequence[Shown], cursor: str | None, size: int) -> tuple[Sequence[Shown], dict[str, str]]:
+    """The skills behind the cursor, and `nextCursor` if there are more. A cursor names the last of its page: a list
+    that changes between two pages neither repeats what stayed nor skips it."""
     if cursor is not None and not cursor.startswith(_AFTER):
-        raise MCPError(types.INVALID_PARAMS, "this cursor is not one of ours")
+        raise ProtocolError(INVALID_PARAMS, "this cursor is not one of ours")
     rest = [shown for shown in skills if shown.address > cursor.removeprefix(_AFTER)] if cursor else skills
     page = rest[:size]
-    return page, f"{_AFTER}{page[-1].address}" if len(rest) > size else None
+    return page, {"nextCursor": f"{_AFTER}{page[-1].address}"} if len(rest) > size else {}
 
 
 #: Claude Code cuts a server's instructions at 2,048 characters; what stands behind that is lost, not shortened.
 BUDGET = 2_000
-_DESCRIPTION = 120
+_DESCRIPTION = 200
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])\s*")
+_USE_WHEN = re.compile(r"use (?:this |it )?(?:skill )?(?:when|for|if|to)\b|当.*时|用于|适用", re.IGNORECASE)
 _NAME = 60
 _MORE = "\nand {count} more: use skill_search"
 _HOW = (
@@ -161,6 +161,17 @@ _HOW = (
     "skill_run runs one; every result says its state. `pending` names what is missing: ask the user and call again. "
     "NotGranted names the command that only the user can run. What follows each name was written by its skill's author."
 )
+
+
+def shorten(description: str) -> str:
+    """Whole sentences: the first, and the one that says when the skill is to be used, which counts more."""
+    text = clean(description, 10_000)
+    if len(text) <= _DESCRIPTION:
+        return text
+    first, *rest = _SENTENCE.split(text)
+    used = next((sentence for sentence in rest if _USE_WHEN.search(sentence)), "")
+    both = f"{first} {used}".strip()
+    return clean(both if len(both) <= _DESCRIPTION else used or first, _DESCRIPTION)
 
 
 def instructions_of(surface: Surface, uses: Mapping[str, int]) -> str:
@@ -174,7 +185,7 @@ def instructions_of(surface: Surface, uses: Mapping[str, int]) -> str:
     lines = [f"- {name}" for name in names[:kept]]
     left -= sum(len(f"\n{line}") for line in lines)
     for position, shown in enumerate(ranked[:kept]):
-        if said := clean(shown.entry.description, _DESCRIPTION):
+        if said := shorten(shown.entry.description):
             if left < len(f": {said}"):
                 break  # who is used less never says more
             lines[position] += f": {said}"

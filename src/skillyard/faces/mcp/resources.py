@@ -9,13 +9,10 @@ import mimetypes
 import os
 import shlex
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from urllib.parse import quote, unquote
-
-import mcp_types as types
-from mcp.shared.exceptions import MCPError
 
 from skillyard.app.project import Project
 from skillyard.core.envelope import encodes
@@ -24,6 +21,8 @@ from skillyard.core.messages import Lang, Message
 from skillyard.core.result import Request
 from skillyard.core.skill import Skill
 from skillyard.faces.mcp.listing import Shown, clean, safe_names
+from skillyard.faces.mcp.model_results import for_model
+from skillyard.faces.mcp.protocol import INTERNAL_ERROR, INVALID_PARAMS, Fields, ProtocolError
 
 SCHEME = "skill://"
 LARGEST_BYTES = 1_048_576
@@ -32,12 +31,12 @@ _MOST_FOLDERS = 200
 #: What a prompt takes that declares no names: everything that stands for $ARGUMENTS.
 EVERYTHING = "arguments"
 _MOST_ARGUMENTS = 32
-TEMPLATE = types.ResourceTemplate(
-    name="skill-file",
-    title="A file of a skill",
-    uri_template=f"{SCHEME}{{name}}/{{+path}}",
-    description="Any file that a skill ships; skill_show lists them.",
-)
+TEMPLATE = {
+    "name": "skill-file",
+    "title": "A file of a skill",
+    "uriTemplate": f"{SCHEME}{{name}}/{{+path}}",
+    "description": "Any file that a skill ships; skill_show lists them.",
+}
 
 
 def uri_of(address: str, path: str) -> str:
@@ -85,17 +84,14 @@ def read_file(skill: Skill, path: str) -> bytes:
     return content
 
 
-def as_resource(shown: Shown) -> types.Resource:
+def as_resource(shown: Shown) -> Fields:
     path = shown.entry.file.rpartition("/")[2]
-    return types.Resource(
-        name=clean(shown.address, 100) or shown.name,
-        uri=uri_of(shown.address, path),
-        description=clean(shown.entry.description, 300) or None,
-        mime_type=_type_of(path),
-    )
+    about = {"description": clean(shown.entry.description, 300), "mimeType": _type_of(path)}
+    named = {"name": clean(shown.address, 100) or shown.name, "uri": uri_of(shown.address, path)}
+    return {**named, **{key: value for key, value in about.items() if value}}
 
 
-def read_resource(project: Project, uri: str) -> types.ReadResourceResult:
+def read_resource(project: Project, uri: str) -> Fields:
     name, _, path = (unquote(part) for part in uri.removeprefix(SCHEME).partition("/"))
     try:
         if not uri.startswith(SCHEME) or not name or not path:
@@ -104,32 +100,31 @@ def read_resource(project: Project, uri: str) -> types.ReadResourceResult:
         project.catalog.sync()
         content = read_file(project.catalog.resolve(name), path)
     except SkillError as error:
-        raise MCPError(types.INVALID_PARAMS, error.msg, {"uri": uri, "type": error.type}) from None
+        raise ProtocolError(INVALID_PARAMS, error.msg, {"uri": uri, "type": error.type}) from None
     except OSError as error:
-        raise MCPError(types.INTERNAL_ERROR, f"it cannot be read: {error.strerror}", {"uri": uri}) from None
+        raise ProtocolError(INTERNAL_ERROR, f"it cannot be read: {error.strerror}", {"uri": uri}) from None
     kind = _type_of(path)
-    shown: types.TextResourceContents | types.BlobResourceContents
     try:
-        shown = types.TextResourceContents(uri=uri, mime_type=kind or "text/plain", text=content.decode())
+        shown = {"mimeType": kind or "text/plain", "text": content.decode()}
     except UnicodeDecodeError:
         blob = base64.b64encode(content).decode("ascii")
-        shown = types.BlobResourceContents(uri=uri, mime_type=kind or "application/octet-stream", blob=blob)
-    return types.ReadResourceResult(contents=[shown])
+        shown = {"mimeType": kind or "application/octet-stream", "blob": blob}
+    return {"contents": [{"uri": uri, **shown}]}
 
 
 def _type_of(name: str) -> str | None:
     return "text/markdown" if name.lower().endswith(".md") else mimetypes.guess_type(name)[0]
 
 
-def as_prompt(shown: Shown, skill: Skill) -> types.Prompt:
-    hint = clean(str(skill.fields.get("argument-hint") or ""), 200) or None
-    names = _names(skill) or [EVERYTHING]
-    return types.Prompt(
-        name=shown.name,
-        title=clean(skill.title or shown.address, 80) or shown.name,
-        description=clean(skill.description, 500) or None,
-        arguments=[types.PromptArgument(name=name, description=hint, required=False) for name in names],
-    )
+def as_prompt(shown: Shown, skill: Skill) -> Fields:
+    hint, said = clean(str(skill.fields.get("argument-hint") or ""), 200), clean(skill.description, 500)
+    about = {"description": hint} if hint else {}
+    return {
+        "name": shown.name,
+        "title": clean(skill.title or shown.address, 80) or shown.name,
+        **({"description": said} if said else {}),
+        "arguments": [{"name": name, "required": False, **about} for name in _names(skill) or [EVERYTHING]],
+    }
 
 
 def _names(skill: Skill) -> list[str]:
@@ -141,25 +136,28 @@ def _names(skill: Skill) -> list[str]:
     return [safe[name] for name in names]
 
 
-def read_prompt(project: Project, shown: Shown, given: Mapping[str, str], lang: Lang) -> types.GetPromptResult:
+def read_prompt(project: Project, shown: Shown, given: Fields, lang: Lang) -> Fields:
     project.catalog.sync()
     try:
         skill = project.catalog.resolve(shown.address)
     except SkillError as error:
-        raise MCPError(types.INVALID_PARAMS, error.msg) from None
+        raise ProtocolError(INVALID_PARAMS, error.msg) from None
     result = project.runtime.run(Request(name=shown.address, args=_words(skill, given), lang=lang))
     if not result.ok:
-        raise MCPError(types.INVALID_PARAMS, result.summary, {"hint": result.meta.get("hint")})
-    text = result.data.get("rendered") or result.data.get("content")
-    message = types.PromptMessage(role="user", content=types.TextContent(text=str(text)))
-    return types.GetPromptResult(description=clean(skill.description, 500) or None, messages=[message])
+        raise ProtocolError(INVALID_PARAMS, result.summary, {"hint": result.meta.get("hint")})
+    text = for_model(project, result, lang).data["content"]
+    said = clean(skill.description, 500)
+    message = {"role": "user", "content": {"type": "text", "text": str(text)}}
+    return {**({"description": said} if said else {}), "messages": [message]}
 
 
-def _words(skill: Skill, given: Mapping[str, str]) -> tuple[str, ...]:
+def _words(skill: Skill, given: Fields) -> tuple[str, ...]:
     """The words in their places; those after the last that was given are left open."""
     names = _names(skill)
     if unknown := sorted(set(given) - {*(names or [EVERYTHING])}):
-        raise MCPError(types.INVALID_PARAMS, f"the prompt takes no {', '.join(unknown)[:200]}")
+        raise ProtocolError(INVALID_PARAMS, f"the prompt takes no {', '.join(unknown)[:200]}")
+    if wrong := [name for name, value in given.items() if not isinstance(value, str)]:
+        raise ProtocolError(INVALID_PARAMS, f"a text is expected: {', '.join(wrong)[:200]}")
     if not names:
         text = given.get(EVERYTHING, "")
         try:

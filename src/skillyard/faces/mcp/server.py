@@ -1,203 +1,237 @@
 """The MCP server of one project: what each request is answered with, and serving over stdin and stdout."""
 
-import asyncio
-import contextlib
-import os
 import signal
+import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import anyio
-import mcp_types as types
-from mcp.server.context import ServerRequestContext
-from mcp.server.lowlevel.server import NotificationOptions, Server
-from mcp.server.session import ServerSession
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
-from mcp.shared.exceptions import MCPError
-from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, ToolsListChanged
-
-from skillyard import __version__
 from skillyard.app.project import Project
 from skillyard.core.skill import Skill
-from skillyard.faces.mcp import resources
 from skillyard.faces.mcp.listing import ACTIVE, Options, Shown, Surface, instructions_of, page_of, read_surface
-from skillyard.faces.mcp.tool_calls import Answering, Threads
-from skillyard.faces.mcp.tools import own_tools, skill_tool
-from skillyard.faces.mcp.transport import open_stdio
+from skillyard.faces.mcp.protocol import INVALID_PARAMS, ClientConnection, ClientRequest, Fields, Method, ProtocolError
+from skillyard.faces.mcp.transport import Stdio
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
+    from skillyard.faces.mcp.tool_calls import Answering
 
 #: Between two looks at the folders; longer where a look takes long, so that it never costs more than a twentieth.
 _LOOK_SECONDS = 1.0
 _MOST_EFFORT = 0.05
 #: Clients that read only the first page of tools still see a thousand.
 _TOOLS, _PAGE = 1_000, 200
-#: What clients hear of a list that changed: on the stream that those of 2026-07-28 opened, and as a notification.
-_TOOLS_CHANGED = (ToolsListChanged(), types.ToolListChangedNotification())
-_PROMPTS_CHANGED = (PromptsListChanged(), types.PromptListChangedNotification())
-_RESOURCES_CHANGED = (ResourcesListChanged(), types.ResourceListChangedNotification())
+#: As long as a stopped run may take to be gone, and more.
+_END_SECONDS = 10.0
 
-Context = ServerRequestContext[Any]
-Paging = types.PaginatedRequestParams | None
 T = TypeVar("T")
 
 
+class Threads:
+    """The threads that answer: the runtime waits for programs, and the protocol must not wait with it.
+
+    Runs and lookups have threads of their own, so that a search never waits for runs that take minutes.
+    """
+
+    #: Programs that run at once; more wait for their turn.
+    _MOST_RUNS = 32
+    _MOST_LOOKS = 4
+
+    def __init__(self) -> None:
+        self._pools: dict[int, ThreadPoolExecutor] = {}
+        self._working: set[Future[None]] = set()
+
+    def start(self, work: Callable[[], None], *, is_run: bool) -> None:
+        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  (not before the handshake is answered)
+
+        most = self._MOST_RUNS if is_run else self._MOST_LOOKS
+        if most not in self._pools:
+            self._pools[most] = ThreadPoolExecutor(most)
+        future = self._pools[most].submit(work)
+        self._working.add(future)
+        future.add_done_callback(self._working.discard)
+
+    def wait(self) -> None:
+        """Return when everything has ended, or cannot end in time."""
+        if self._pools:
+            from concurrent.futures import wait  # noqa: PLC0415
+
+            for pool in self._pools.values():
+                pool.shutdown(wait=False, cancel_futures=True)
+            wait(tuple(self._working), timeout=_END_SECONDS)
+
+
 class Service:
-    """One project, served to any number of clients. `server` is what a transport runs."""
+    """One project, served to any number of clients.
+
+    `methods` has what answers each request: a function from the request to its result, called in a thread of its own.
+    `capabilities` is what the server declares. Whoever serves more adds to both before the first client comes.
+    """
 
     def __init__(self, project: Project, options: Options) -> None:
-        self._options = options
-        self.threads = Threads(project)
-        self._answering = Answering(self.threads, options)
-        self._surface = Surface()
-        self._seen: int | None = None
-        self._sessions: set[ServerSession] = set()
-        self._bus = InMemorySubscriptionBus()
-        self.server: Server[None] = Server(
-            "skillyard",
-            version=__version__,
-            title="Skillyard",
-            lifespan=self._living,
-            on_list_tools=self._list_tools,
-            on_call_tool=self._call_tool,
-            on_list_resources=self._list_resources,
-            on_list_resource_templates=self._list_templates,
-            on_read_resource=self._read_resource,
-            on_list_prompts=self._list_prompts,
-            on_get_prompt=self._get_prompt,
-            on_subscriptions_listen=ListenHandler(self._bus),
-        )
-        self.server.add_notification_handler("notifications/initialized", types.NotificationParams, self._greeted)
-        self._surface, uses, self._active = self._look(project)
-        self.server.instructions = instructions_of(self._surface, uses)
-        self._seen = None  # that was this thread's; the watch has its own
+        self.project, self.options = project, options
+        self.connections: list[ClientConnection] = []
+        self._threads = Threads()
+        self._lock = threading.Lock()
+        self._is_over = threading.Event()
+        self._surface, self._active = Surface(), frozenset[str]()
+        self._uses: Mapping[str, int] = {}
+        #: By thread, because the number is that of its own connection to the index.
+        self._seen: dict[int, int] = {}
+        self.capabilities: dict[str, Any] = {kind: {"listChanged": True} for kind in ("tools", "prompts", "resources")}
+        self.methods: dict[str, Method] = {
+            "tools/list": self._list_tools,
+            "tools/call": self._call_tool,
+            "resources/list": self._list_resources,
+            "resources/templates/list": self._list_templates,
+            "resources/read": self._read_resource,
+            "prompts/list": self._list_prompts,
+            "prompts/get": self._get_prompt,
+        }
+
+    def describe(self) -> Fields:
+        surface = self.refresh()
+        return {"capabilities": self.capabilities, "instructions": instructions_of(surface, self._uses)}
+
+    def start(self, request: ClientRequest, answer: Callable[[], None]) -> None:
+        from skillyard.faces.mcp.tools import READING  # noqa: PLC0415  (not before the handshake is answered)
+
+        is_call = request.method == "tools/call"
+        self._threads.start(answer, is_run=is_call and request.params.get("name") not in READING)
+
+    def close(self) -> None:
+        """End every run, and return when each has its end in the history, or cannot have one in time."""
+        self._is_over.set()
+        for connection in self.connections:
+            connection.close()
+        self._threads.wait()
 
     # -- what exists, and when it changes
 
-    @contextlib.asynccontextmanager
-    async def _living(self, _: Server[None]) -> AsyncIterator[None]:
-        try:
-            async with anyio.create_task_group() as group:
-                group.start_soon(self._watch)
-                yield
-                group.cancel_scope.cancel()
-        finally:
-            self.threads.close()
-
-    async def _watch(self) -> None:
-        while True:
+    def watch(self) -> None:
+        """Look again and again. The hourly backup of our database is made here too, where nobody waits for it."""
+        pause = 0.0
+        while not self._is_over.wait(pause):
             started = time.monotonic()
-            await self._refresh()
-            took = time.monotonic() - started
-            await anyio.sleep(max(_LOOK_SECONDS, took / _MOST_EFFORT))
+            self.project.back_up_if_due()
+            self.refresh()
+            pause = max(_LOOK_SECONDS, (time.monotonic() - started) / _MOST_EFFORT)
 
-    async def _refresh(self) -> Surface:
-        """The skills as they are now; whoever listens hears of what changed."""
-        before, was_active = self._surface, self._active
-        self._surface, uses, self._active = await self.threads.watch(self._look)
-        if self._surface is not before:
-            self.server.instructions = instructions_of(self._surface, uses)
-            kinds = self._surface.changed_kinds(before)
-            if self._options.exposed and any(kind.starts_program for kind in kinds):
-                await self._tell(*_TOOLS_CHANGED)
-            if not all(kind.starts_program for kind in kinds):
-                await self._tell(*_PROMPTS_CHANGED)
-            if kinds:
-                await self._tell(*_RESOURCES_CHANGED)
-        elif self._active != was_active:
-            await self._tell(*_TOOLS_CHANGED)
-        return self._surface
-
-    def _look(self, project: Project) -> tuple[Surface, Mapping[str, int], frozenset[str]]:
-        """The skills, how often each was used, and the files of the active ones where they are to be tools.
+    def refresh(self) -> Surface:
+        """The skills as they are now; the clients hear of what changed.
 
         Costs a stat for each skill; the index is read again only where it changed."""
-        changes, surface = project.catalog.sync(), self._surface
-        seen = project.catalog.index.changes_elsewhere()
-        if seen != self._seen or any(changes[:3]):
-            self._seen, surface = seen, read_surface(project.catalog)
-        active = project.contents.active().skills if ACTIVE in self._options.exposed else ()
-        return surface, project.catalog.uses(), frozenset(skill.path for skill in active)
-
-    async def _tell(self, change: Any, notification: types.ServerNotification) -> None:
-        await self._bus.publish(change)
-        for session in tuple(self._sessions):
-            try:
-                await session.send_notification(notification)
-            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                self._sessions.discard(session)
-
-    async def _greeted(self, ctx: Context, _: types.NotificationParams) -> None:
-        self._sessions.add(ctx.session)
+        with self._lock:
+            catalog, before, was_active = self.project.catalog, self._surface, self._active
+            changes, seen, thread = catalog.sync(), catalog.index.changes_elsewhere(), threading.get_ident()
+            if seen != self._seen.get(thread) or any(changes[:3]):
+                self._seen[thread] = seen
+                self._surface = read_surface(catalog)
+            self._uses = catalog.uses()
+            if ACTIVE in self.options.exposed:
+                self._active = frozenset(skill.path for skill in self.project.contents.active().skills)
+            kinds = self._surface.changed_kinds(before) if self._surface is not before else frozenset()
+            changed = []
+            exposes = bool(self.options.exposed) and any(kind.starts_program for kind in kinds)
+            if exposes or self._active != was_active:
+                changed.append("tools")
+            if not all(kind.starts_program for kind in kinds):
+                changed.append("prompts")
+            if kinds:
+                changed.append("resources")
+            surface = self._surface
+        for connection in self.connections if changed else ():
+            connection.tell_changed(changed)
+        return surface
 
     # -- what is asked for
 
-    async def _page(
-        self, skills: Sequence[Shown], asked: Paging, size: int, make: Callable[[Shown, Skill], T]
-    ) -> tuple[list[T], str | None]:
+    @cached_property
+    def _answering(self) -> "Answering":
+        from skillyard.faces.mcp.tool_calls import Answering  # noqa: PLC0415
+
+        return Answering(self.project, self.options)
+
+    def _page(
+        self, skills: Sequence[Shown], request: ClientRequest, size: int, make: Callable[[Shown, Skill], T]
+    ) -> tuple[list[T], Fields]:
         """A page of those skills that are still there, and the cursor of the next."""
-        page, cursor = page_of(skills, asked.cursor if asked else None, size)
+        page, cursor = page_of(skills, request.find_text("cursor"), size)
+        found = ((shown, self.project.catalog.index.find_skill(shown.entry)) for shown in page)
+        return [make(shown, skill) for shown, skill in found if skill is not None], cursor
 
-        def made(project: Project) -> list[T]:
-            found = ((shown, project.catalog.index.find_skill(shown.entry)) for shown in page)
-            return [make(shown, skill) for shown, skill in found if skill is not None]
+    def _exposed(self) -> list[Shown]:
+        return [shown for shown in self._surface.skills if self.options.exposes(shown, self._active)]
 
-        return await self.threads.look(made), cursor
+    def _list_tools(self, request: ClientRequest) -> Fields:
+        from skillyard.faces.mcp.tools import own_tools, skill_tool  # noqa: PLC0415
 
-    async def _list_tools(self, _: Context, asked: Paging) -> types.ListToolsResult:
-        surface = await self._refresh() if self._options.exposed else self._surface
-        exposed = [shown for shown in surface.skills if self._options.exposes(shown, self._active)]
-        tools, cursor = await self._page(exposed, asked, _TOOLS, skill_tool)
-        ours = () if asked and asked.cursor else own_tools(self._options.allowed)
-        return types.ListToolsResult(tools=[*ours, *tools], next_cursor=cursor)
+        if self.options.exposed:
+            self.refresh()
+        tools, cursor = self._page(self._exposed(), request, _TOOLS, skill_tool)
+        ours = () if request.find_text("cursor") else own_tools(self.options.allowed)
+        return {"tools": [*ours, *tools], **cursor}
 
-    async def _call_tool(
-        self, ctx: Context, params: types.CallToolRequestParams
-    ) -> types.CallToolResult | types.InputRequiredResult:
-        named = (shown for shown in self._surface.skills if shown.name == params.name)
-        shown = next((shown for shown in named if self._options.exposes(shown, self._active)), None)
-        return await self._answering.answer(ctx, params, shown)
+    def _call_tool(self, request: ClientRequest) -> Fields:
+        named = (shown for shown in self._exposed() if shown.name == request.text("name"))
+        return self._answering.answer(request, next(named, None))
 
-    async def _list_resources(self, _: Context, asked: Paging) -> types.ListResourcesResult:
-        surface = await self._refresh()
-        page, cursor = page_of(surface.skills, asked.cursor if asked else None, _PAGE)
-        return types.ListResourcesResult(resources=[resources.as_resource(shown) for shown in page], next_cursor=cursor)
+    def _list_resources(self, request: ClientRequest) -> Fields:
+        from skillyard.faces.mcp.resources import as_resource  # noqa: PLC0415
 
-    async def _list_templates(self, *_: object) -> types.ListResourceTemplatesResult:
-        return types.ListResourceTemplatesResult(resource_templates=[resources.TEMPLATE])
+        page, cursor = page_of(self.refresh().skills, request.find_text("cursor"), _PAGE)
+        return {"resources": [as_resource(shown) for shown in page], **cursor}
 
-    async def _read_resource(self, _: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        return await self.threads.look(lambda project: resources.read_resource(project, params.uri))
+    @staticmethod
+    def _list_templates(_: ClientRequest) -> Fields:
+        from skillyard.faces.mcp.resources import TEMPLATE  # noqa: PLC0415
 
-    async def _list_prompts(self, _: Context, asked: Paging) -> types.ListPromptsResult:
-        surface = await self._refresh()
-        found, cursor = await self._page(surface.prompts, asked, _PAGE, resources.as_prompt)
-        return types.ListPromptsResult(prompts=found, next_cursor=cursor)
+        return {"resourceTemplates": [TEMPLATE]}
 
-    async def _get_prompt(self, _: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
-        surface = await self._refresh()
-        shown = next((each for each in surface.prompts if each.name == params.name), None)
+    def _read_resource(self, request: ClientRequest) -> Fields:
+        from skillyard.faces.mcp.resources import read_resource  # noqa: PLC0415
+
+        return read_resource(self.project, request.text("uri"))
+
+    def _list_prompts(self, request: ClientRequest) -> Fields:
+        from skillyard.faces.mcp.resources import as_prompt  # noqa: PLC0415
+
+        prompts, cursor = self._page(self.refresh().prompts, request, _PAGE, as_prompt)
+        return {"prompts": prompts, **cursor}
+
+    def _get_prompt(self, request: ClientRequest) -> Fields:
+        from skillyard.faces.mcp.resources import read_prompt  # noqa: PLC0415
+
+        name = request.text("name")
+        shown = next((each for each in self.refresh().prompts if each.name == name), None)
         if shown is None:
-            raise MCPError(types.INVALID_PARAMS, f"no prompt {params.name[:100]!r} here")
-        given, lang = params.arguments or {}, self._options.lang
-        return await self.threads.look(lambda project: resources.read_prompt(project, shown, given, lang))
+            raise ProtocolError(INVALID_PARAMS, f"no prompt {name[:100]!r} here")
+        return read_prompt(self.project, shown, request.mapping("arguments"), self.options.lang)
 
 
 def serve(project: Project, options: Options) -> None:
     """Until stdin ends, nobody reads any more, or a signal says so."""
-    try:
-        anyio.run(_serve, Service(project, options))
-    except* BrokenPipeError:
-        pass  # the client has left; nothing more to say
-
-
-async def _serve(service: Service) -> None:
-    def leave() -> None:
-        """Agents end their servers so. At once, because the thread that reads stdin sleeps until something comes."""
-        service.threads.close()
-        os._exit(0)
-
+    ended: SimpleQueue[None] = SimpleQueue()  # a signal handler may put into it, whatever the thread holds
+    service = Service(project, options)
+    stdio = Stdio(on_end=lambda: ended.put(None))
+    connection = ClientConnection(service, stdio.send)
+    service.connections.append(connection)
     for which in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(which, leave)
-    every = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
-    async with open_stdio() as (reading, writing):
-        await service.server.run(reading, writing, service.server.create_initialization_options(every))
+        signal.signal(which, lambda *_: ended.put(None))
+
+    def read() -> None:
+        watching = threading.Thread(target=service.watch, daemon=True)
+
+        def receive(message: Fields) -> None:
+            connection.receive(message)
+            if not watching.ident:  # the first is the handshake, and nothing may hold it up
+                watching.start()
+
+        stdio.read(receive)
+
+    threading.Thread(target=read, daemon=True).start()
+    ended.get()
+    service.close()

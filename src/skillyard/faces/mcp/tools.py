@@ -10,8 +10,6 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import mcp_types as types
-
 from skillyard.app.project import Project
 from skillyard.app.task import SKILLS, WORKER, Kernel
 from skillyard.core.backend_events import Event
@@ -26,8 +24,9 @@ from skillyard.core.values import Json, check_value
 from skillyard.faces.command import AGENT, EXPECTED, as_skill_error
 from skillyard.faces.mcp import listing
 from skillyard.faces.mcp.listing import Shown, clean, safe_names
+from skillyard.faces.mcp.protocol import Fields
 from skillyard.faces.mcp.resources import list_files
-from skillyard.faces.skill_data import as_full_data, as_run_data, as_search_data, line_of
+from skillyard.faces.skill_data import as_full_data, as_run_data, as_search_data, as_skill_data, fields_of, line_of
 
 if TYPE_CHECKING:
     from skillyard.core.cancel_token import CancelToken
@@ -45,7 +44,16 @@ _MOST_NAMED = 20
 _MOST_PARAMS = 64
 _MOST_CHOICES = 100
 _DESCRIPTION = 300
-_TYPES = {ParamType.INT: "integer", ParamType.NUMBER: "number", ParamType.BOOL: "boolean"}
+_TYPES = {
+    ParamType.INT: "integer",
+    ParamType.NUMBER: "number",
+    ParamType.BOOL: "boolean",
+    ParamType.OBJECT: "object",
+    ParamType.ARRAY: "array",
+}
+_JSON_TYPES = frozenset({"string", *_TYPES.values()})
+#: Levels of a nested declaration that are shown.
+_DEEPEST = 4
 _FORMATS = {"email": "email", "url_format": "uri"}
 
 
@@ -91,7 +99,7 @@ def _action(skill: Skill) -> dict[str, Any]:
 
 
 def _property(param: Param) -> dict[str, Any]:
-    shown: dict[str, Any] = {"type": _TYPES.get(param.type, "string")}
+    shown: dict[str, Any] = {"type": _TYPES.get(param.type, "string"), **_inside(param.inside or {})}
     if said := clean(param.description or param.prompt, _DESCRIPTION):
         shown["description"] = said
     shown |= _choices(param.choices)
@@ -104,20 +112,45 @@ def _property(param: Param) -> dict[str, Any]:
     return shown
 
 
+def _inside(declared: Mapping[str, Any], depth: int = 1) -> dict[str, Any]:
+    """Return what a declared object or list holds: the types by name, as deep as a model reads."""
+    if depth > _DEEPEST:
+        return {}
+    shown: dict[str, Any] = {}
+    if declared.get("type") in _JSON_TYPES:
+        shown["type"] = declared["type"]
+    if isinstance(text := declared.get("description"), str) and (said := clean(text, _DESCRIPTION)):
+        shown["description"] = said
+    if isinstance(listed := declared.get("enum"), list):
+        shown |= _choices([each for each in listed if isinstance(each, str)])
+    if isinstance(items := declared.get("items"), Mapping):
+        shown["items"] = _inside(items, depth + 1)
+    if isinstance(properties := declared.get("properties"), Mapping):
+        plain = [name for name in properties if clean(name, 200) == name][:_MOST_CHOICES]
+        specs = {name: properties[name] for name in plain}
+        shown["properties"] = {
+            name: _inside(spec, depth + 1) for name, spec in specs.items() if isinstance(spec, Mapping)
+        }
+        required = declared.get("required")
+        if isinstance(required, list) and (names := [name for name in required if name in shown["properties"]]):
+            shown["required"] = names
+    return shown
+
+
 def _choices(choices: Sequence[str]) -> dict[str, Any]:
     """Values are sent back as they are: one that cannot be shown as it is would be another one."""
     plain = [choice for choice in choices if choice and clean(choice, 200) == choice]
     return {"enum": plain} if 0 < len(plain) <= _MOST_CHOICES else {}
 
 
-def skill_tool(shown: Shown, skill: Skill) -> types.Tool:
-    return types.Tool(
-        name=shown.name,
-        title=clean(skill.title or shown.address, 80) or shown.name,
-        description=clean(skill.description, 1_000) or "A skill without a description.",
-        input_schema=dict(signature_of(skill).schema),
-        annotations=types.ToolAnnotations(read_only_hint=False, open_world_hint=True),
-    )
+def skill_tool(shown: Shown, skill: Skill) -> Fields:
+    return {
+        "name": shown.name,
+        "title": clean(skill.title or shown.address, 80) or shown.name,
+        "description": clean(skill.description, 1_000) or "A skill without a description.",
+        "inputSchema": signature_of(skill).schema,
+        "annotations": {"readOnlyHint": False, "openWorldHint": True},
+    }
 
 
 class Arguments(NamedTuple):
@@ -192,20 +225,80 @@ def run_skill(request: Request) -> Asked:
 
 
 def _search(project: Project, given: Arguments) -> tuple[Message, dict[str, Json]]:
-    query, limit = given.text("query"), min(given.whole("limit", 20), _MOST)
+    query, limit = given.find_text("query") or "", min(given.whole("limit", 20), _MOST)
+    if not query.strip():
+        return _list_by_use(project, given.whole("page", 1), limit)
     hits = project.catalog.search(query, limit)
     if not hits and any(project.catalog.sync()[:3]):
         hits = project.catalog.search(query, limit)
-    found = Message("{count} skills match: {query}", count=len(hits), query=query)
-    return found, as_search_data(hits, query, project.catalog)
+    found = as_search_data(hits, query, project.catalog)
+    return Message("{count} skills match: {query}", count=len(hits), query=query), {**found, "skills": _slim(found)}
+
+
+def _list_by_use(project: Project, page: int, limit: int) -> tuple[Message, dict[str, Json]]:
+    project.catalog.sync()
+    uses = project.catalog.uses()
+    entries = sorted(project.catalog.list(), key=lambda entry: -uses.get(entry.name, 0))
+    shown = [as_skill_data(entry, project.catalog) for entry in entries[(page - 1) * limit : page * limit]]
+    more: dict[str, Json] = {"next_page": page + 1} if page * limit < len(entries) else {}
+    said = Message("{count} of {total} skills, the most used first", count=len(shown), total=len(entries))
+    return said, {"skills": _slim({"skills": shown}), "total": len(entries), **more}
+
+
+def _slim(found: Mapping[str, Json]) -> list[Json]:
+    """The skills without what is empty or said already."""
+    slim: list[Json] = []
+    skills: Any = found["skills"]
+    for skill in skills:
+        said = {key: value for key, value in skill.items() if value not in _EMPTY}
+        if clean(str(said.get("snippet", "")), _DESCRIPTION).strip("…") in clean(
+            str(said.get("description", "")), 10_000
+        ):
+            said.pop("snippet", None)
+        for key in ("folder_name", "title"):
+            if said.get(key) == said["name"]:
+                del said[key]
+        slim.append(said)
+    return slim
+
+
+_EMPTY: tuple[Json, ...] = (None, "", [], {})
+#: Keys of the frontmatter that are told under a name of ours.
+_TOLD = frozenset(
+    {
+        *(
+            "name",
+            "title",
+            "description",
+            "command",
+            "entry",
+            "actions",
+            "params",
+            "parameters",
+            "required_params",
+            "tags",
+        )
+    }
+)
 
 
 def _show(project: Project, given: Arguments) -> tuple[Message, dict[str, Json]]:
     asked = split_name(given.text("name"))[0]
     project.catalog.sync()
     skill = project.catalog.resolve(asked)
-    files: list[Json] = list(list_files(skill, asked))
-    return Message("skill: {name}", name=skill.name), {"skills": [{**as_full_data(skill, project), "files": files}]}
+    known = as_full_data(skill, project)
+    known["fields"] = {
+        key: value for key, value in skill.fields.items() if key not in _TOLD and value != known.get(key)
+    }
+    known["params"] = [
+        {key: value for key, value in fields_of(param, *_PARAM).items() if value not in _EMPTY}
+        for param in skill.params
+    ]
+    told: dict[str, Json] = {key: value for key, value in known.items() if value not in _EMPTY}
+    return Message("skill: {name}", name=skill.name), {"skills": [{**told, "files": list(list_files(skill, asked))}]}
+
+
+_PARAM = ("name", "type", "required", "default", "description", "choices")
 
 
 def _skill_run(given: Arguments, options: listing.Options) -> Asked:
@@ -244,8 +337,10 @@ def _runs(project: Project, given: Arguments) -> tuple[Message, dict[str, Json]]
         if run is None:
             text = Message("no run {run_id!r} here, or more than one starts so; runs alone lists them", run_id=run_id)
             raise InvalidArgs(text)
-        log = project.logs.read(run.id)[-_LOG_CHARACTERS:]
-        return Message("run {id}", id=run.id), {"runs": [{**as_run_data(run), "log": log}]}
+        log, fields = project.logs.read(run.id)[-_LOG_CHARACTERS:], as_run_data(run)
+        result: Any = fields["result"]
+        is_told = isinstance(result, dict) and str(result.get("data", {}).get("content", "")).strip() == log.strip()
+        return Message("run {id}", id=run.id), {"runs": [{**fields, **({} if is_told else {"log": log})}]}
     shown: list[Json] = []
     for run in project.runs(min(limit, _MOST)):  # a list is for choosing; the rest is one call away
         fields = as_run_data(run)
@@ -383,18 +478,18 @@ RUNNING = {"skill_run": _skill_run, "Task": _task, "agent_dispatch": _dispatch, 
 
 
 #: What the person must have allowed for a tool.
-_NEEDS = {"agent_dispatch": "dispatch", "job_run": "jobs"}
+_NEEDS = {"Task": listing.WORKER, "agent_dispatch": "dispatch", "job_run": "jobs"}
 _DECLARED = tomllib.loads(Path(__file__).with_name("tools.toml").read_text("utf-8"))
 
 
-def _own_tool(name: str, declared: Mapping[str, Any]) -> types.Tool:
-    hints = types.ToolAnnotations(read_only_hint=name in READING, open_world_hint=name not in READING)
-    return types.Tool(name=name, output_schema=_DECLARED["envelope"], annotations=hints, **declared)
+def _own_tool(name: str, declared: Fields) -> Fields:
+    hints = {"readOnlyHint": name in READING, "openWorldHint": name not in READING}
+    return {"name": name, "outputSchema": _DECLARED["envelope"], "annotations": hints, **declared}
 
 
 _OWN = {name: _own_tool(name, declared) for name, declared in _DECLARED["tools"].items()}
 
 
-def own_tools(allowed: Container[str]) -> tuple[types.Tool, ...]:
+def own_tools(allowed: Container[str]) -> tuple[Fields, ...]:
     """Return those that everybody has, and those that the person allowed."""
     return tuple(tool for name, tool in _OWN.items() if name not in _NEEDS or _NEEDS[name] in allowed)

@@ -1,8 +1,5 @@
 """JSON-RPC over stdin and stdout, one message on each line. Every request that arrives gets an answer.
 
-The SDK's transport drops a line that it cannot read, and ends the server at an answer that it cannot write. Here both
-become a JSON-RPC error for the id of the request.
-
 Covered: lines that are no JSON, hold lone surrogates or control characters, nest too deep, are too long, or are no
 message of the protocol; answers that cannot be written as JSON.
 Not covered: a line without a readable id. Its error has the id null, and a client cannot match it to a request.
@@ -13,17 +10,12 @@ import json
 import os
 import re
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Any, BinaryIO, TypeAlias
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO
 
-import anyio
-import mcp_types as types
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from mcp.shared.message import SessionMessage
-
-from skillyard.core.envelope import encodes
 from skillyard.core.values import check_value
+from skillyard.faces.mcp.protocol import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
 
 #: The largest message that is read. JSON skills may answer with 10 MB, and a model may send that on.
 MOST_BYTES = 32_000_000
@@ -36,128 +28,120 @@ _LAST_ID = re.compile(
 )
 _REASON_CHARACTERS = 200
 
-Incoming: TypeAlias = MemoryObjectReceiveStream[SessionMessage | Exception]
-Outgoing: TypeAlias = MemoryObjectSendStream[SessionMessage]
-_Received: TypeAlias = MemoryObjectSendStream[SessionMessage | Exception]
-_Write: TypeAlias = Callable[[str], Awaitable[None]]
 
+class Stdio:
+    """Claims stdin and stdout: from now on fd 0 is empty and fd 1 is stderr for everything else in this process.
 
-@asynccontextmanager
-async def open_stdio() -> AsyncIterator[tuple[Incoming, Outgoing]]:
-    """The streams of messages for `Server.run`. Meanwhile fd 0 is empty and fd 1 is stderr for everything else here."""
-    with _claimed_stdio() as (stdin, stdout):
-        received, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-        outgoing, sent = anyio.create_memory_object_stream[SessionMessage](0)
-        lock = anyio.Lock()
+    `on_end` is called when nobody writes to stdin any more, or nobody reads stdout.
+    """
 
-        def put(line: bytes) -> None:
-            stdout.write(line)
-            stdout.flush()
+    def __init__(self, on_end: Callable[[], None]) -> None:
+        self._on_end = on_end
+        sys.stdout.flush()
+        stdin, stdout = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in (0, 1))
+        empty = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        os.dup2(empty, 0)
+        os.dup2(2, 1)
+        os.close(empty)
+        self._stdin, self._stdout = os.fdopen(stdin, "rb"), os.fdopen(stdout, "wb", buffering=0)
+        self._lock = threading.Lock()
 
-        async def write(text: str) -> None:
-            async with lock:  # whole lines, whichever task has one
-                await anyio.to_thread.run_sync(put, text.encode() + b"\n")
+    def send(self, message: Mapping[str, Any]) -> bool:
+        """An answer that cannot be written becomes an error for the client. Return whether the message was written."""
+        try:
+            line = json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+        except (ValueError, TypeError, RecursionError) as error:
+            if "method" in message:
+                return False
+            line = as_error(message["id"], INTERNAL_ERROR, f"The answer cannot be written: {_in_short(error)}")
+        return self._write(line)
 
-        async with anyio.create_task_group() as group:
-            group.start_soon(_read_all, stdin, received, write)
-            group.start_soon(_write_all, sent, received, write)
-            yield incoming, outgoing
+    def _write(self, line: bytes) -> bool:
+        rest = memoryview(line + b"\n")
+        try:
+            with self._lock:
+                while rest:
+                    rest = rest[self._stdout.write(rest) or 0 :]
+        except BrokenPipeError:
+            self._on_end()
+            return False
+        return True
 
-
-async def _read_all(stdin: BinaryIO, received: _Received, write: _Write) -> None:
-    try:
-        async with received:
-            while line := await anyio.to_thread.run_sync(stdin.readline, MOST_BYTES + 1):
-                tail = await _skip_rest(stdin, line)
+    def read(self, receive: Callable[[Mapping[str, Any]], None]) -> None:
+        """Pass on each message until stdin ends. What is none is answered here."""
+        try:
+            while line := self._stdin.readline(MOST_BYTES + 1):
+                tail = _skip_rest(self._stdin, line)
                 text = line.decode("utf-8", "replace")
-                for answer in understand(text, tail) if text.strip() else ():
-                    await (write(answer) if isinstance(answer, str) else received.send(answer))
-    except (anyio.ClosedResourceError, anyio.BrokenResourceError):
-        await anyio.lowlevel.checkpoint()  # the server ended first
+                if text.strip() and (message := self._understand(text, tail)) is not None:
+                    receive(message)
+        finally:
+            self._on_end()
+
+    def _understand(self, text: str, tail: str) -> Mapping[str, Any] | None:
+        """`tail` is the end of a line that is too long."""
+        if tail:
+            self._refuse(find_id(text, tail), INVALID_REQUEST, "it is too long")
+            return None
+        try:
+            fields = json.loads(text)
+            check_value(fields)
+        except (ValueError, RecursionError) as error:
+            return self._refuse_unreadable(text, error)
+        return fields if _is_message(fields) else self._refuse_fields(fields, INVALID_REQUEST, "it is no JSON-RPC 2.0")
+
+    def _refuse_unreadable(self, text: str, error: Exception) -> Mapping[str, Any] | None:
+        reason = f"it is no valid JSON: {_in_short(error)}"
+        try:
+            fields = json.loads(text, strict=False)
+        except (ValueError, RecursionError):
+            self._refuse(find_id(text, text[-_TAIL_BYTES:]), PARSE_ERROR, reason)
+            return None
+        return self._refuse_fields(fields, PARSE_ERROR, reason)
+
+    def _refuse_fields(self, fields: Any, code: int, reason: str) -> Mapping[str, Any] | None:
+        """Return an answer of the client, as the failure that it is for whoever waits for it."""
+        if isinstance(fields, list):  # a batch: the protocol has none since 2025-06-18
+            asked = [each for each in fields if isinstance(each, dict) and "id" in each]
+            for each in asked or [{}]:
+                self._refuse(each.get("id"), code, "batches are not supported")
+        elif not isinstance(fields, dict):
+            self._refuse(None, code, reason)
+        elif "method" in fields or not _is_id(fields.get("id")):
+            if "id" in fields or "method" not in fields:  # a notification has no answer
+                self._refuse(fields.get("id"), code, reason)
+        else:
+            return {"id": fields["id"]}
+        return None
+
+    def _refuse(self, request_id: Any, code: int, reason: str) -> None:
+        self._write(as_error(request_id, code, f"The request cannot be answered: {reason}"))
 
 
-async def _skip_rest(stdin: BinaryIO, line: bytes) -> str:
-    """Read on to the end of a line that is too long. Returns its last characters, and "" if `line` is whole."""
+def _is_message(fields: Any) -> bool:
+    if not isinstance(fields, dict) or fields.get("jsonrpc") != "2.0":
+        return False
+    if "method" not in fields:
+        return _is_id(fields.get("id")) and ("result" in fields or "error" in fields)
+    has_params = isinstance(fields.get("params") or {}, dict)
+    return has_params and isinstance(fields["method"], str) and ("id" not in fields or _is_id(fields["id"]))
+
+
+def _skip_rest(stdin: BinaryIO, line: bytes) -> str:
+    """Read on to the end of a line that is too long. Return its last characters, and "" if `line` is whole."""
     if len(line) <= MOST_BYTES:
         return ""
     tail = piece = line
     while piece and not piece.endswith(b"\n"):
-        piece = await anyio.to_thread.run_sync(stdin.readline, MOST_BYTES)
+        piece = stdin.readline(MOST_BYTES)
         tail = (tail[-_TAIL_BYTES:] + piece)[-_TAIL_BYTES:]
     return tail[-_TAIL_BYTES:].decode("utf-8", "replace")
 
 
-async def _write_all(sent: MemoryObjectReceiveStream[SessionMessage], received: _Received, write: _Write) -> None:
-    """What cannot be written becomes an error for whoever waits: the client for our answer, or we for the client's."""
-    async with sent:
-        async for item in sent:
-            message = item.message
-            try:
-                line = message.model_dump_json(by_alias=True, exclude_unset=True)
-                line.encode()
-            except (ValueError, TypeError, RecursionError) as error:
-                reason = f"the answer cannot be written as JSON: {_in_short(error)}"
-                if isinstance(message, types.JSONRPCRequest):
-                    with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
-                        await received.send(_failure(message.id, types.INTERNAL_ERROR, reason))
-                if not isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
-                    continue
-                line = as_error(message.id, types.INTERNAL_ERROR, reason)
-            await write(line)
-
-
-def _failure(request_id: int | str, code: int, reason: str) -> SessionMessage:
-    error = types.ErrorData(code=code, message=reason)
-    return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=request_id, error=error))
-
-
-def understand(text: str, tail: str) -> Iterator[str | SessionMessage]:
-    """The message of a line. For one that is none: errors to write, or the failure of an answer that we wait for.
-
-    `tail` is the end of a line that is too long.
-    """
-    if tail:
-        yield as_error(find_id(text, tail), types.INVALID_REQUEST, "it is too long")
-        return
-    try:
-        message = types.jsonrpc_message_adapter.validate_json(text, by_name=False)
-    except (ValueError, RecursionError) as error:
-        yield from _answer_unreadable(text, error)
-        return
-    if isinstance(message, types.JSONRPCNotification) and "id" in json.loads(text):
-        # The SDK takes a request whose id is null, a fraction or a boolean for a notification.
-        yield as_error(None, types.INVALID_REQUEST, "its id is no text or integer")
-    else:
-        yield SessionMessage(message)
-
-
-def _answer_unreadable(text: str, error: Exception) -> Iterator[str | SessionMessage]:
-    try:
-        fields = json.loads(text, strict=False)
-    except (ValueError, RecursionError):
-        request_id, reason = find_id(text, text[-_TAIL_BYTES:]), f"it is no valid JSON: {_in_short(error)}"
-        yield as_error(request_id, types.PARSE_ERROR, reason)
-        return
-    is_json = "Invalid JSON" not in str(error)
-    code = types.INVALID_REQUEST if is_json else types.PARSE_ERROR
-    reason = "it is no message of JSON-RPC 2.0" if is_json else f"it is no valid JSON: {_in_short(error, fields)}"
-    if isinstance(fields, list):  # a batch: the protocol has none since 2025-06-18
-        asked = [each for each in fields if isinstance(each, dict) and "id" in each]
-        yield from (as_error(each["id"], code, "batches are not supported") for each in asked or [{"id": None}])
-    elif not isinstance(fields, dict):
-        yield as_error(None, code, reason)
-    elif "method" in fields or not _is_id(fields.get("id")):
-        if "id" in fields or "method" not in fields:  # a notification has no answer
-            yield as_error(fields.get("id"), code, reason)
-    elif isinstance(request_id := fields["id"], int) or encodes(request_id, "utf-8"):
-        yield _failure(request_id, code, f"the answer cannot be read: {reason}")
-
-
-def as_error(request_id: Any, code: int, reason: str) -> str:
+def as_error(request_id: Any, code: int, message: str) -> bytes:
     """One line of ASCII, so that any id can be sent back as it came. What can be no id becomes null."""
     known = request_id if _is_id(request_id) else None
-    error = {"code": code, "message": f"The request cannot be answered: {reason}"}
-    return json.dumps({"jsonrpc": "2.0", "id": known, "error": error})
+    return json.dumps({"jsonrpc": "2.0", "id": known, "error": {"code": code, "message": message}}).encode()
 
 
 def find_id(text: str, tail: str) -> int | str | None:
@@ -187,32 +171,8 @@ def _is_id(value: Any) -> bool:
     return isinstance(value, int | str) and not isinstance(value, bool)
 
 
-def _in_short(error: Exception, fields: Any = None) -> str:
-    """What went wrong, without the input: that can be long, and is what could not be read. In our words where we have
-    them: a lone surrogate in the fields, or too many levels."""
-    try:
-        check_value(fields)
-    except ValueError as found:
-        return str(found)
+def _in_short(error: Exception) -> str:
+    """What went wrong, without the input, which can be long."""
     if isinstance(error, RecursionError):
         return "it is nested too deep"
-    lines = [line for line in str(error).splitlines() if "Invalid JSON" in line] or str(error).splitlines()[:1]
-    shown = "".join(lines[:1]).strip().removeprefix("Invalid JSON: ").partition(" [type=")[0]
-    return shown[:_REASON_CHARACTERS].encode("utf-8", "replace").decode() or type(error).__name__
-
-
-@contextmanager
-def _claimed_stdio() -> Iterator[tuple[BinaryIO, BinaryIO]]:
-    """Private copies of stdin and stdout: what else runs in this process can neither read nor write messages."""
-    sys.stdout.flush()
-    stdin, stdout = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in (0, 1))
-    empty = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-    os.dup2(empty, 0)
-    os.dup2(2, 1)
-    os.close(empty)
-    try:
-        # Not closed at the end: a thread may still wait in a read.
-        yield os.fdopen(stdin, "rb", closefd=False), os.fdopen(stdout, "wb", closefd=False)
-    finally:
-        os.dup2(stdin, 0)
-        os.dup2(stdout, 1)
+    return str(error).partition("\n")[0][:_REASON_CHARACTERS].encode("utf-8", "replace").decode()
