@@ -1,4 +1,4 @@
-"""The profiles `read`, `edit` and `full`, by each agent's own means: what is done unasked, and what is asked or refused."""
+"""The profiles `read`, `edit` and `full`, by each agent's own means: what is done unasked, and what is asked."""
 
 import json
 
@@ -80,7 +80,7 @@ def test_edit_changes_files_unasked(agent: Agent, stub: Stub) -> None:
 
 
 def test_edit_asks_for_anything_else(agent: Agent, stub: Stub) -> None:
-    asked, _ = play(agent, stub, EDIT, shell(agent, "python3 -c 'open(\"made\", \"w\")'"))
+    asked, _ = play(agent, stub, EDIT, shell(agent, 'python3 -c \'open("made", "w")\''))
 
     assert [permission.tool for permission in asked] == [TOOLS[agent.name].permission]
     assert contents(agent.cwd) == {}

@@ -85,7 +85,7 @@ def test_a_question_stands_on_a_line_of_its_own(places: ProjectPaths) -> None:
         terminal.finish()
 
     line = terminal.seen[: terminal.seen.index("edit asks")].rpartition("\n")[2]
-    assert line.endswith("\r"), line  # the status line was wiped before
+    assert line.endswith("\r\x1b[K"), line  # the status line was wiped before
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
@@ -251,7 +251,7 @@ class Watching:
         """
         before = {number: signal.signal(number, self._signalled) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
-            with StatusLine("→") as self._line:
+            with nullcontext() if stream else StatusLine("→") as self._line:
                 yield self._stream if stream else self._step
         finally:
             for number, handler in before.items():
@@ -272,6 +272,8 @@ class Watching:
         self._asking = True
         try:
             self._end_line()
+            if self._line:
+                self._line.wipe()
             asks = Message("{tool} asks: {says}  Allow it?", tool=permission.tool, says=permission.says)
             keys = Message("a: always in this turn").render(self._lang)
             answer = (ask(f"{one_line(asks.render(self._lang))} ({keys}) [y/N/a] ") or "").strip().lower()
