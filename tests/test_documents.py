@@ -156,12 +156,14 @@ def test_nothing_lies_around_in_the_root() -> None:
     found = {name for name in tracked.stdout.split("\0") if name and "/" not in name}
     assert found <= {
         ".gitignore",
+        ".pre-commit-hooks.yaml",
         "AGENTS.md",
         "CHANGELOG.md",
         "LICENSE",
         "README.md",
         "README.zh.md",
         "SECURITY.md",
+        "action.yml",
         "dev",
         "pyproject.toml",
     }

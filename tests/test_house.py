@@ -18,6 +18,15 @@ def test_a_project_with_settings_lists_its_skills_with_no_more_modules() -> None
     assert after_init <= plain
 
 
+def test_a_run_passes_through_few_modules_and_loads_nothing_that_it_does_not_use() -> None:
+    _, called = house.modules_of("run", "@echo", "hi")
+    loaded = house.loaded_by("run", "@echo", "hi")
+
+    assert called <= 40
+    unused = {"ast", "asyncio", "ctypes", "difflib", "filecmp", "hashlib", "lzma", "shutil", "subprocess"}
+    assert not loaded & (unused | {"yaml", "rich", "pydantic", "dbos", "tomllib", "skillyard.editor.apply"})
+
+
 def test_the_package_stays_small() -> None:
     assert len(house.sources()) <= 260
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -407,6 +408,52 @@ def test_the_agent_yaml_of_s3_to_the_letter_has_nothing_to_complain_about(role: 
 
     assert read.findings == ()
     assert [(skill.name, skill.timeout_seconds) for skill in read.skills] == [("long_running_task", 600.0)]
+
+
+def test_flat_params_stand_beside_the_action(yard: Project, role: Path) -> None:
+    (role / "agent.yaml").write_text("skills: [{name: task, entry: .claude/skills/task.py, flat_params: true}]\n")
+
+    def ask(**params: str | int) -> Any:
+        return JobExecutor(yard).execute_skill("dev_efficiency_analyst", "task", "report", params)
+
+    request = ask(days=7, 城市="北京")["data"]["request"]
+    assert {key: request[key] for key in request.keys() - {"context"}} == {
+        "action": "report",
+        "days": 7,
+        "城市": "北京",
+    }
+    assert ask(context="x")["error"]["code"] == "INVALID_PARAM"
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
+def test_an_entry_may_be_a_compiled_program(yard: Project, role: Path, tmp_path: Path) -> None:
+    (tmp_path / "skill.c").write_text(
+        '#include <stdio.h>\nint main() { while (getchar() != EOF); puts("{\\"success\\": true, \\"data\\": 7}"); }\n'
+    )
+    program = role / ".claude" / "skills" / "编译 程序"
+    subprocess.run(["cc", "-o", program, tmp_path / "skill.c"], check=True)
+    (role / "agent.yaml").write_text("skills: [{name: 编译, entry: .claude/skills/编译 程序}]\n", "utf-8")
+
+    def ask() -> Any:
+        return JobExecutor(yard).execute_skill("dev_efficiency_analyst", "编译", "go")
+
+    assert ask()["data"] == 7
+    program.chmod(0o644)
+    assert "chmod +x" in ask()["error"]["message"]
+
+
+def test_execute_skill_takes_a_timeout(yard: Project, role: Path) -> None:
+    (role / ".claude" / "skills" / "task.py").write_text("import time\ntime.sleep(60)\n")
+
+    response = execute_skill(
+        agent_role="dev_efficiency_analyst",
+        skill_name="long_running_task",
+        action="full",
+        timeout_seconds=0.5,
+        project=yard,
+    )
+
+    assert response["error"] == {"code": "TIMEOUT", "message": "no response within 0.5 s"}
 
 
 def test_the_job_executor_of_s3_takes_its_own_call(yard: Project, role: Path) -> None:

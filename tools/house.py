@@ -27,7 +27,7 @@ def tell():
     if os.getpid() == process:
         loaded = [name for name in sys.modules if name.startswith("skillyard.")]
         through = [name for name in passed if name.startswith("skillyard.")]
-        os.write(2, b"\\nMODULES %d %d\\n" % (len(loaded), len(through)))
+        os.write(2, b"\\nMODULES %d %d %s\\n" % (len(loaded), len(through), " ".join(sys.modules).encode()))
 def tell_and_leave(code):
     tell()
     leave(code)
@@ -64,6 +64,16 @@ def _inner_imports(tree: ast.Module) -> Iterator[ast.stmt]:
 
 def modules_of(*command: str, before: tuple[tuple[str, ...], ...] = ()) -> tuple[int, int]:
     """Return how many modules of ours one command loads and how many of them it calls, with one command skill there."""
+    loaded, called, *_ = _told_by(*command, before=before)
+    return int(loaded), int(called)
+
+
+def loaded_by(*command: str) -> frozenset[str]:
+    """Return the names of all modules that are loaded when a command has ended."""
+    return frozenset(_told_by(*command)[2:])
+
+
+def _told_by(*command: str, before: tuple[tuple[str, ...], ...] = ()) -> list[str]:
     with tempfile.TemporaryDirectory() as name:
         project = Path(name) / "project"
         skill = project / ".claude" / "skills" / "echo"
@@ -87,8 +97,7 @@ def modules_of(*command: str, before: tuple[tuple[str, ...], ...] = ()) -> tuple
                     check=False,
                 )
         told = [line for line in done.stderr.splitlines() if line.startswith("MODULES ")]
-        loaded, called = told[-1].split()[1:]
-        return int(loaded), int(called)
+        return told[-1].split()[1:]
 
 
 def main() -> None:

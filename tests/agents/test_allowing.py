@@ -6,7 +6,8 @@ import pytest
 
 from skillyard.backends.driver import Start
 from skillyard.backends.driver import Turn as DriverTurn
-from skillyard.core.backend_events import Event, EventKind, Permission, PermissionProfile
+from skillyard.core.backend_events import Event, EventKind, Permission
+from skillyard.core.dispatch_settings import PermissionProfile
 from tests.agents.agent import Agent
 from tests.agents.drivers import TOOLS, contents, driver_of
 from tests.agents.fixtures import MakeAgent

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from skillyard.catalog import schema_check
 from skillyard.catalog.agentfile import MAX_BYTES, Role, agent_schema, list_roles, parse_role, read_role
-from skillyard.catalog.bounds import Secret, read_bounds
+from skillyard.catalog.bounds import Bounds, Secret, bounds_of, read_bounds
+from skillyard.core.errors import RoleInvalid
 from skillyard.core.skill import Severity
 from skillyard.core.values import Json
 from tests.catalog.schema_keywords import KEYWORDS
@@ -249,6 +250,47 @@ def test_what_is_wrong_in_one_place_leaves_the_rest_usable(agents: Path) -> None
 @pytest.mark.parametrize("empty", ["skills:", "schedule:", "secrets:", "workspace:", "security:", "metadata:"])
 def test_an_empty_section_is_none(agents: Path, empty: str) -> None:
     assert read(agents, f"{empty}\n").findings == ()
+
+
+def test_null_means_not_given_at_every_optional_key(agents: Path) -> None:
+    def nulls(name: str, *given: str) -> str:
+        definition = agent_schema()["definitions"][name]
+        optional = definition["properties"].keys() - {*definition.get("required", ()), *given}
+        return ", ".join(f"{key}: null" for key in sorted(optional))
+
+    text = (
+        f"metadata: {{{nulls('metadata')}}}\n"
+        f"skills: [{{name: x, entry: later.py, {nulls('skill')}}}]\n"
+        f"schedule: [{{interval: 5m, task: run @x, {nulls('scheduled', 'interval', 'task')}}}]\n"
+        f"secrets: [{{name: TOKEN, source: env, {nulls('secret')}}}]\n"
+        f"workspace: {{{nulls('workspace')}}}\nsecurity: {{{nulls('security')}}}\nallowed_tools: null\nmax_turns:\n"
+    )
+
+    role = read(agents, text)
+
+    assert [finding.code for finding in role.findings] == ["role-entry-missing"]
+    assert role.schedule == ({"interval": "5m", "task": "run @x"},)
+    assert (role.metadata, role.max_turns, role.allowed_tools) == ({}, None, ())
+    assert read_bounds(role.bounds) == Bounds(secrets=(Secret("TOKEN", "env", "TOKEN"),))
+
+
+def test_null_in_the_params_of_a_schedule_is_a_value(agents: Path) -> None:
+    scheduled = "schedule: [{cron: '@daily', skill: x, params: {since: null}}]\n"
+    role = read(agents, f"skills: [{{name: x, entry: x.py}}]\n{scheduled}")
+
+    assert role.schedule[0]["params"] == {"since": None}
+
+
+def test_a_key_that_is_needed_is_missed_where_it_is_null(agents: Path) -> None:
+    assert told(read(agents, "skills:\n  - {name: x, entry: null}\n")) == [("error", 2, "`skills[0]` lacks `entry`")]
+
+
+def test_a_skill_with_a_mistake_of_its_own_does_not_run_and_the_others_do(agents: Path) -> None:
+    role = read(agents, "skills:\n  - {name: x, entry: x.py, timeout: long}\n  - {name: y, entry: y.py}\n")
+
+    with pytest.raises(RoleInvalid, match=r"agents/dev/agent.yaml:2: `skills\[0\].timeout` is the text 'long'"):
+        bounds_of(role.skills[0])
+    assert bounds_of(role.skills[1]) == Bounds()
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,9 @@ from skillyard import Result, dispatch_task
 from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.backends.driver import only_reads
-from skillyard.core.backend_events import Event, EventKind, Permission, PermissionProfile
+from skillyard.core.backend_events import Event, EventKind, Permission
 from skillyard.core.child_process import DEPTH, PROFILE
+from skillyard.core.dispatch_settings import PermissionProfile
 from skillyard.core.errors import PermissionDenied
 from skillyard.core.messages import Lang
 from skillyard.core.states import State

@@ -20,9 +20,10 @@ from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project
 from skillyard.backends.driver import Start
 from skillyard.backends.process import open_name
-from skillyard.core.backend_events import Event, EventKind, Permission, PermissionProfile
+from skillyard.core.backend_events import Event, EventKind, Permission
 from skillyard.core.cancel_token import CancelToken
 from skillyard.core.child_process import DEPTH
+from skillyard.core.dispatch_settings import PermissionProfile
 from skillyard.core.errors import (
     AgentNotInstalled,
     AgentSilent,

@@ -118,7 +118,7 @@ async def test_no_address_reads_anything_but_a_skills_own_plain_files(
     (folder / "folder-out").symlink_to("../other")
     os.mkfifo(folder / "pipe")
     with (folder / "huge.bin").open("wb") as huge:
-        huge.truncate(1_048_577)
+        huge.truncate(16 * 1024 * 1024 + 1)
     async with connect() as client:
         for uri in ADDRESSES:
             with pytest.raises(MCPError):

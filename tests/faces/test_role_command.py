@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -224,6 +225,92 @@ def test_the_response_of_the_command_line_is_s3s_own(skillyard: Skillyard) -> No
     assert json.loads(good.stdout)["data"] == {"content": "# Report (daily)\n"}
     error = json.loads(bad.stdout)["error"]
     assert (error["code"], bad.returncode) == ("UNKNOWN_ACTION", 1)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("role", "run", "dev", "daily_report"),
+        ("run", "@dev/daily_report"),
+        ("show", "@dev/daily_report"),
+        ("jobs", "enqueue", "@dev/daily_report"),
+        ("jobs", "add", "@daily", "@dev/daily_report"),
+        ("jobs", "run", "dev/daily_report"),
+        ("jobs", "pause", "dev/daily_report"),
+    ],
+)
+def test_a_broken_agent_yaml_is_told_with_its_line_wherever_the_role_is_named(
+    skillyard: Skillyard, project: Path, words: tuple[str, ...]
+) -> None:
+    skillyard("role", "new", "dev")
+    (project / "agents" / "dev" / "agent.yaml").write_text("skills:\n  - name: daily_report\n   entry: x\n")
+
+    result = from_json(skillyard(*words, "--json").stdout)
+
+    assert (result.data["type"], result.meta["code"]) == ("MetadataMissing", "role_invalid")
+    assert "agents/dev/agent.yaml:3: not valid YAML" in str(result.data["msg"])
+
+
+def test_validate_checks_what_schedules_name(skillyard: Skillyard, project: Path) -> None:
+    skillyard("role", "new", "dev")
+    (project / "agents" / "dev" / "agent.yaml").write_text(
+        "skills:\n  - {name: daily_report, entry: .claude/skills/daily_report.py, actions: [report]}\n"
+        "schedule:\n"
+        "  - {cron: '@daily', skill: daily_report, action: repotr}\n"
+        "  - {cron: '@daily', task: 执行 @nothere x}\n"
+        "  - {cron: '@daily', task: run python bin/nothere.py}\n"
+        "  - {cron: '@daily', task: Sum it up, to: clade-code}\n"
+        "  - {cron: '@daily', task: 执行 @dev/daily_report then @dev/daily_report}\n"
+        "  - {cron: '@daily', flow: nothere}\n"
+        "  - {cron: '@daily', task: run @dev/daily_report}\n"
+        "  - {cron: '@daily', task: Sum it up, to: claude-code}\n"
+    )
+
+    told = skillyard("role", "validate", "--json")
+
+    (file,) = json.loads(told.stdout)["data"]["roles"]
+    found = [(each["line"], each["severity"], each["code"]) for each in file["findings"]]
+    assert sorted(found) == [
+        (4, "error", "role-value"),
+        (5, "warning", "role-skill-missing"),
+        (6, "warning", "role-script-missing"),
+        (7, "error", "role-backend"),
+        (8, "error", "role-task"),
+        (9, "warning", "role-flow-missing"),
+    ]
+    assert told.returncode == 1
+
+
+def test_the_schedules_of_a_broken_agent_yaml_are_not_none(skillyard: Skillyard, project: Path) -> None:
+    skillyard("role", "new", "dev")
+    (project / "agents" / "dev" / "agent.yaml").write_text("schedule:\n  - cron: x\n   task: y\n")
+
+    told = skillyard("jobs", "schedules")
+
+    assert "agents/dev/agent.yaml:3: not valid YAML" in told.stdout
+    assert "Nothing recurs here" not in told.stdout
+    (problem,) = json.loads(skillyard("jobs", "schedules", "--json").stdout)["data"]["problems"]
+    assert problem["role"] == "dev"
+    assert "agent.yaml:3" in problem["msg"]
+
+
+def test_trust_show_lists_what_it_is_for_and_what_is_free_to_change(skillyard: Skillyard, project: Path) -> None:
+    skillyard("role", "new", "dev")
+    folder = project / "agents" / "dev"
+    skillyard("trust", "--accept")
+    for name in ("README.md", ".DS_Store", ".agent.yaml.swp", ".coverage", "test.log", "junit.xml"):
+        (folder / name).write_text("x")
+    (folder / "htmlcov").mkdir()
+    (folder / "htmlcov" / "index.html").write_text("x")
+
+    (covered,) = json.loads(skillyard("trust", "--show", "--json").stdout)["data"]["covered"][:1]
+    shown = skillyard("trust", "--show").stdout
+
+    assert covered["folder"] == "agents/dev"
+    assert set(covered["files"]) == {".claude/skills/daily_report.py", "CLAUDE.md", "agent.yaml"}
+    assert set(covered["free"]) == {".claude/skills/README.md", "README.md", "test.log"}
+    assert re.search(r"agents/dev/CLAUDE.md +covered", shown)
+    assert re.search(r"agents/dev/README.md +free to change", shown)
 
 
 def test_only_the_role_that_was_named_answers(skillyard: Skillyard, project: Path) -> None:

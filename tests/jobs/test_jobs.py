@@ -159,7 +159,7 @@ def test_a_queued_job_that_is_cancelled_never_runs_and_history_says_so(place: Pl
     place.serve()
     place.done(Job("echo", args=("y",)))
 
-    assert (cancelled.state, data_of(cancelled)["type"]) == ("error", "Cancelled")
+    assert (cancelled.state, data_of(cancelled)["type"]) == ("cancelled", "Cancelled")
     row = place.yard.history.find(job_id)
     assert row is not None
     assert "cancelled" in str(row.result["summary"])
@@ -180,7 +180,7 @@ def test_a_job_that_is_cancelled_while_it_runs_is_stopped_with_everything_it_sta
         found = place.yard.history.find(job_id)
         return (found.state, found.result.get("summary")) if found else ("", "")
 
-    wait_until(lambda: row() == ("error", "Cancelled: the job was cancelled: slow"))
+    wait_until(lambda: row() == ("cancelled", "Cancelled: the job was cancelled: slow"))
     assert f"{job_id}: cancelled" in place.told
     assert len(place.jobs.list(10)) == 1, "and it is not tried again"
 
@@ -266,6 +266,108 @@ schedule:
     action: say
     params: {{text: hello}}
 """
+
+
+def test_a_notice_that_fails_is_logged_and_sent_again(place: Place, project: Path) -> None:
+    place.attempts._tell = place.told.append
+    (project / "flaky.sh").write_text(
+        "#!/bin/sh\nif [ -e mybox/once ]; then exec cp /dev/stdin mybox/told.json; fi\ntouch mybox/once; exit 3\n"
+    )
+    (project / "flaky.sh").chmod(0o755)
+    place.serve()
+    known = place.done(Job("fail", on_failure="./flaky.sh"))
+    wait_until((project / "mybox" / "told.json").exists)
+    wait_until(lambda: place.jobs.find(known.id).told["ok"] is True)
+
+    assert known.told["ok"] is False
+    assert json.loads((project / "mybox" / "told.json").read_text())["id"] == known.id
+    assert any("the notice failed and is sent again: " in text for text in place.told)
+    assert [each.id for each in place.jobs.list(10)] == [known.id], "a notice is no job"
+
+
+def test_a_schedule_that_fails_in_the_same_way_is_told_of_once(place: Place, project: Path) -> None:
+    count = "python3 -c \"import sys; open('mybox/told', 'a').write(sys.stdin.read() + chr(10))\""
+    place.serve()
+    first, again = (place.done(Job("fail", schedule="s", on_failure=count)) for _ in range(2))
+    place.done(Job("echo", args=("x",), schedule="s", name="fail"))
+    after = place.done(Job("fail", schedule="s", on_failure=count))
+    adhoc = [place.done(Job("fail", on_failure=count)) for _ in range(2)]
+
+    told = [json.loads(line)["id"] for line in (project / "mybox" / "told").read_text().splitlines()]
+    assert told == [first.id, after.id, *(each.id for each in adhoc)]
+    assert (again.told["ok"], again.told["repeats"]) == (True, 1)
+
+
+def test_who_names_nobody_to_tell_gets_the_notifier_of_the_settings(yard: Project, write_skill: WriteSkill) -> None:
+    write_skill("fail", FAIL)
+    yard.paths.own_home.mkdir(exist_ok=True)
+    (yard.paths.own_home / "config.toml").write_text('[jobs]\nnotify = "cp /dev/stdin mybox/told.json"\n')
+    place = Place(yard)
+    place.serve()
+    known = place.done(Job("fail"))
+    place.engine.close(SECONDS)
+
+    assert known.told["ok"] is True
+    assert json.loads((yard.root / "mybox" / "told.json").read_text())["id"] == known.id
+
+
+def test_a_schedule_that_waits_for_trust_is_told_once(place: Place, project: Path) -> None:
+    file = project / "agents" / "dev" / "agent.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(AGENT.format(cron="0 9 * * *"))
+    notices: list[Any] = []
+
+    def work() -> WorkerLoop:
+        schedules = place.yard.jobs.schedules(place.told.append)
+        made = make_worker_loop(place)._replace(schedules=schedules, untrusted=schedules.untrusted)
+        return made._replace(notify=notices.append)
+
+    for _ in range(2):
+        shift = work()
+        shift.tick()
+        shift.tell_waiting()
+        shift.tell_waiting()
+    assert [each["schedules"] for each in notices] == [["dev/echo"]]
+
+    trust(place.yard.grants, project)
+    work().tick()
+    assert place.engine.timetable.list()[0].when.startswith("0 9 * * * ")
+    (file.parent / "more.py").write_text("x")
+    work().tell_waiting()
+    assert len(notices) == 2
+
+
+def test_jobs_and_doctor_say_which_schedules_wait_for_trust(skillyard: Skillyard, project: Path) -> None:
+    file = project / "agents" / "dev" / "agent.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(AGENT.format(cron="0 9 * * *"))
+
+    assert "wait for `skillyard trust`: dev/echo" in skillyard("jobs").stdout
+    assert json.loads(skillyard("jobs", "--json").stdout)["data"]["waiting"] == ["dev/echo"]
+    assert "wait for `skillyard trust`: dev/echo" in skillyard("doctor").stdout
+    assert skillyard("trust", "--accept").returncode == 0
+    assert "waiting" not in json.loads(skillyard("jobs", "--json").stdout)["data"]
+    assert "skillyard trust" not in skillyard("doctor").stdout
+
+
+def test_a_replaced_run_is_replaced_and_no_failure(place: Place, project: Path) -> None:
+    told = project / "mybox" / "told"
+    place.serve(2)
+    old = place.jobs.enqueue(place.yard.jobs.prepare(Job("slow", args=("600",), on_failure=f"touch {told}")))
+    wait_until(lambda: bool(place.attempts.underway.list()) and running(place, old))
+    new = place.jobs.enqueue(place.yard.jobs.prepare(Job("echo", args=("x",)))._replace(replaces=old))
+    place.jobs.replace(place.jobs.find(old))
+    make_worker_loop(place).watch()
+    wait_until(lambda: not place.attempts.underway.list())
+
+    def row() -> tuple[str, object]:
+        found = place.yard.history.find(old)
+        return (found.state, found.result.get("summary")) if found else ("", "")
+
+    wait_until(lambda: row() == ("replaced", "Cancelled: replaced by the next run: slow"))
+    assert {each.id: each.state for each in place.jobs.list(10)}[old] == "replaced"
+    assert place.jobs.wait(new, SECONDS) is not None
+    assert not told.exists()
 
 
 def test_schedules_of_a_role_wait_for_trust_in_exactly_its_bytes(place: Place, project: Path) -> None:
@@ -455,3 +557,31 @@ def test_commands_of_every_day_import_nothing_of_the_engine(quick: ProjectPaths,
     done = subprocess.run(command, env=env_of(quick), cwd=quick.project, capture_output=True, text=True)
 
     assert "[]\n" in done.stderr, done.stdout + done.stderr
+
+
+def test_a_job_cancelled_after_its_worker_died_is_cancelled_everywhere(
+    quick: ProjectPaths, skillyard: Skillyard, write_skill: WriteSkill
+) -> None:
+    write_skill("slow", SLOW)
+    job_id = said(skillyard("jobs", "enqueue", "@slow", "600", "--json"))["data"]["jobs"][0]["id"]
+    command = [sys.executable, "-m", "skillyard", "worker"]
+    worker = subprocess.Popen(command, env=env_of(quick), cwd=quick.project, stderr=subprocess.DEVNULL)
+    with Project(quick) as project:
+
+        def runs() -> bool:
+            row = project.history.find(job_id)
+            return row is not None and row.state == "running"
+
+        wait_until(runs)
+        worker.kill()
+        worker.wait()
+        assert skillyard("jobs", "cancel", job_id).returncode == 0
+        row = project.find_run(job_id)
+
+    assert row is not None
+    assert (row.state, row.result["summary"]) == ("cancelled", "Cancelled: the job was cancelled: slow")
+    assert said(skillyard("jobs", "--json"))["data"]["jobs"][0]["state"] == "cancelled"
+    assert said(skillyard("jobs", "show", job_id, "--json"))["data"]["jobs"][0]["state"] == "cancelled"
+    assert said(skillyard("jobs", "history", "--json"))["data"]["runs"][0]["state"] == "cancelled"
+    assert skillyard("worker", "--drain").returncode == 0
+    assert said(skillyard("jobs", "--json"))["data"]["jobs"][0]["state"] == "cancelled"

@@ -14,7 +14,8 @@ import pytest
 from skillyard.app.project import Project
 from skillyard.core.values import Json
 from skillyard.jobs.jobs import Job
-from skillyard.jobs.notify import Notifier
+from skillyard.jobs.notify import Notifier, untold_repeats
+from skillyard.store.runs import Run
 
 KEY = "sk-ant-api03-" + "a1B2c3D4" * 6
 FAILED: dict[str, Json] = {
@@ -213,7 +214,7 @@ socket.create_connection(("127.0.0.1", int(sys.argv[1])), 5)
 """
 
 
-def test_a_command_is_in_the_sandbox_without_network_and_without_our_home(
+def test_a_command_is_in_the_sandbox_with_network_and_without_our_home(
     notify: Notifier, yard: Project, project: Path
 ) -> None:
     (project / "reach.py").write_text(REACH)
@@ -224,9 +225,33 @@ def test_a_command_is_in_the_sandbox_without_network_and_without_our_home(
     read = notify.notify(job(f"cp {secret} mybox/stolen"), FAILED)
 
     assert (project / "mybox" / "ran").exists(), "it ran"
-    assert reached["ok"] is False
+    assert reached["ok"] is True, reached
     assert read["ok"] is False
     assert not (project / "mybox" / "stolen").exists()
+
+
+def test_equal_failures_are_told_once_and_then_once_a_day_with_their_count() -> None:
+    def result(text: str) -> dict[str, Json]:
+        return {"state": "error", "summary": text, "data": {"type": "RuntimeFailed"}, "meta": {"code": "x"}}
+
+    def ran(hours: float, text: str, state: str = "error") -> Run:
+        return Run(f"{hours}", "skills", "s", "command", state, hours * 3600, result=result(text))
+
+    now, asked = 60 * 3600.0, result("port 8080 is closed")
+    equal = [ran(60 - hours, f"port {hours} is closed") for hours in range(1, 60)]
+
+    def told(before: list[Run], at: float = now) -> tuple[bool, int]:
+        return untold_repeats(Job("s", first="now", schedule="s"), asked, before, at)
+
+    assert told([]) == (True, 0)
+    assert told([ran(59, "something else"), *equal]) == (True, 0)
+    assert told([ran(59, "fine", "success"), *equal]) == (True, 0)
+    assert told(equal[:1]) == (False, 1)
+    assert told(equal[:3]) == (False, 3)
+    assert told(equal[:24]) == (True, 23)
+    assert told(equal[:25]) == (False, 1)
+    assert told(equal[:48]) == (True, 23)
+    assert told([*equal[:2], ran(57, "port 1 is closed")._replace(request={"job": {"first": "now"}})]) == (False, 2)
 
 
 def test_a_mistake_in_the_settings_of_runs_does_not_stop_a_notice(yard: Project, project: Path) -> None:

@@ -17,9 +17,10 @@ from skillyard.core.envelope import from_json
 from skillyard.core.result import Request
 from skillyard.core.secrets import MASK, Redactor
 from skillyard.core.states import State
+from skillyard.core.values import Json
 from skillyard.runtime.record import Recorder
 from skillyard.store.database import open_database
-from skillyard.store.runs import Runs
+from skillyard.store.runs import Run, Runs
 from skillyard.trust.permissions import grant
 from tests.conftest import Skillyard, WriteSkill
 
@@ -179,6 +180,34 @@ def test_only_so_many_runs_are_kept_and_their_logs_go_with_them(yard: Project, w
     assert [run.id for run in yard.history.list()] == [ids[3], ids[2]]
     assert [yard.logs.path(run_id).exists() for run_id in ids] == [False, False, True, True]
     assert yard.history.uses() == {"say": 4}
+
+
+def test_the_history_of_jobs_is_kept_apart_from_other_runs(yard: Project, write_skill: WriteSkill) -> None:
+    def put(name: str, hours: float, *, state: str = "success", job: str = "", schedule: str = "") -> None:
+        about: dict[str, Json] = {"job": {"label": job, "schedule": schedule} if schedule else {"label": job}}
+        yard.history.put(Run(name, "skills", "s", "command", state, now - hours * 3600, 1.0, job, about if job else {}))
+
+    write_skill("say", SAY, {"say.sh": "echo x\n"})
+    now = time.time()
+    for number in range(105):
+        put(f"tick{number:03}", 40 * 24 + number, job="nightly", schedule="nightly")
+        put(f"job{number:03}", 1 + number / 100, job="by-hand")
+    put("failed", 29 * 24, state="error", job="by-hand")
+    put("failed-long-ago", 31 * 24, state="error", job="by-hand")
+    runtime = yard.runtime._replace(recorder=Recorder(yard.history, yard.logs, keep=2))
+
+    def ids(start: str) -> list[str]:
+        return [run.id for run in yard.history.list(1000) if run.id.startswith(start)]
+
+    for number in range(4):
+        assert runtime.run(Request(name="say", args=(str(number),))).ok
+    assert (len(ids("tick")), len(ids("job")), len(yard.history.list(1000))) == (105, 105, 214)
+
+    assert runtime.run(Request(name="say", args=("x",), job={"label": "by-hand"})).ok
+    assert ids("tick") == [f"tick{number:03}" for number in range(100)]
+    assert ids("job") == ["job000"]
+    assert ids("failed") == ["failed"]
+    assert len([run for run in yard.history.list(1000) if not run.job]) == 2
 
 
 def test_a_secret_that_was_passed_is_masked_wherever_it_is_kept(

@@ -1,5 +1,6 @@
 """What agent.yaml says of workspace and security, tried by a skill that attempts to get out."""
 
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -254,6 +255,77 @@ def test_denied_paths_win_over_allowed_ones_a_grant_and_trust(role: Role, projec
     assert list((project / "mybox/secret").iterdir()) == []
 
 
+def test_denied_patterns_are_read_as_in_gitignore(role: Role, project: Path) -> None:
+    names = ("a.secret", "data/b.secret", "data/keep.secret", "data/tmp/c", "src/tmp/d", "src/键 1.txt", "src/键 2.txt")
+    for name in names:
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text(name)
+    role.says("workspace: {denied_paths: ['*.secret', '!keep.secret', tmp/, 'src/键 [1].txt', ' ']}\n")
+
+    told = role.tries(*(("read", f"{project}/{name}") for name in names))
+
+    assert [text for text in told if not str(text).startswith("no: ")] == ["data/keep.secret", "src/键 2.txt"]
+
+
+def test_an_allowed_pattern_opens_what_it_matches_once_it_is_trusted(role: Role, project: Path, tmp_path: Path) -> None:
+    (tmp_path / "far.csv").write_text("far")
+    (project / "data" / "deep").mkdir(parents=True)
+    for name in ("data/a.csv", "data/b.txt", "data/deep/c.csv"):
+        (project / name).write_text(name)
+    (project / "data" / "link.csv").symlink_to(tmp_path / "far.csv")
+    role.says("workspace: {allowed_paths: ['data/*.csv', 'mybox/out/**']}\n")
+    tries = [
+        (what, f"{project}/{name}")
+        for what, name in (
+            ("read", "data/a.csv"),
+            ("write", "data/a.csv"),
+            ("read", "data/b.txt"),
+            ("read", "data/deep/c.csv"),
+            ("read", "data/link.csv"),
+            ("write", "data/new.csv"),
+            ("write", "mybox/out/x"),
+            ("write", "mybox/y"),
+        )
+    ]
+
+    before = role.tries(*tries)
+    role.trust()
+    after = role.tries(*tries)
+
+    assert [str(each)[:4] for each in before] == ["no: "] * 6 + ["writ", "no: "]
+    assert [str(each)[:4] for each in after] == ["data", "writ"] + ["no: "] * 4 + ["writ", "no: "]
+    assert [want.what for want in wants(project)] == ["read and write data/*.csv for the role dev"]
+
+
+@pytest.mark.parametrize("path", ["agents/**/*.py", "**/*.py", "./*", "bin/*.py", "*/x.py"])
+def test_no_pattern_makes_what_decides_over_what_may_run_writable(role: Role, project: Path, path: str) -> None:
+    (project / "bin").mkdir(exist_ok=True)
+    (project / "bin" / "x.py").write_text("print()")
+    role.says(f"workspace: {{allowed_paths: ['{path}']}}\n")
+    role.trust()
+
+    told = role.tries(("write", f"{project}/bin/x.py"), ("write", str(role.folder / ".claude" / "skills" / "probe.py")))
+
+    assert [str(each)[:4] for each in told] == ["no: ", "no: "]
+
+
+@pytest.mark.parametrize("path", ["/**/x", "!data"])
+def test_a_pattern_over_the_whole_machine_or_that_allows_nothing_runs_nothing(role: Role, path: str) -> None:
+    role.says(f"workspace: {{allowed_paths: ['{path}']}}\n")
+    role.trust()
+
+    assert role.run().data["type"] in {"MetadataMissing", "PermissionDenied"}
+
+
+def test_patterns_that_match_too_much_to_hide_run_nothing(role: Role, project: Path) -> None:
+    (project / "many").mkdir()
+    for number in range(5001):
+        (project / "many" / f"{number}.log").touch()
+    role.says("workspace: {denied_paths: ['many/*.log']}\n")
+
+    assert "name folders" in str(role.run().data["msg"])
+
+
 def test_naming_a_path_does_not_open_what_the_role_closes(role: Role, project: Path) -> None:
     for folder in ("data", "closed", "elsewhere"):
         (project / folder).mkdir()
@@ -330,7 +402,7 @@ def test_memory_and_processes_are_narrowed_at_once_and_widened_by_trust(role: Ro
     "broken",
     [
         "workspace: {denied_paths: data}\n",
-        "workspace: {denied_paths: ['**/*.pem']}\n",
+        "workspace: {denied_paths: [{a: b}]}\n",
         "security: {network: perhaps}\n",
         "security: [network]\n",
         "secrets: [{name: LD_PRELOAD, source: env, key: X}]\n",
@@ -345,7 +417,7 @@ def test_a_bound_that_cannot_be_read_runs_nothing(role: Role, broken: str) -> No
     result = role.run()
 
     assert result.data["type"] == "MetadataMissing"
-    assert "agents/dev/agent.yaml" in str(result.data["msg"])
+    assert re.match(r"agents/dev/agent.yaml:[3-5]: ", str(result.data["msg"])), result.data["msg"]
     assert "skillyard role validate" in str(result.meta["hint"])
 
 

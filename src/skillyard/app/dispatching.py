@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from skillyard.app.project import Project, open_project
-from skillyard.core.backend_events import Ask, PermissionProfile, Tell, ignore, refuse
+from skillyard.core.backend_events import Ask, Tell, ignore, refuse
+from skillyard.core.dispatch_settings import PermissionProfile
 from skillyard.core.errors import SkillError
 from skillyard.core.messages import Lang
 from skillyard.core.result import Clock, Result, error_result

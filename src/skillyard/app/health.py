@@ -45,6 +45,8 @@ def diagnose(project: Project) -> Iterator[Diagnosis]:
     yield Diagnosis("project", root is not None, str(root) if root else Message("not in one"))
     yield from _state(project)
     yield _grants(project)
+    if root is not None:
+        yield from _schedules(project)
 
 
 def _sandbox() -> Iterator[Diagnosis]:
@@ -91,6 +93,17 @@ def _copy_on_write(project: Project) -> Iterator[Diagnosis]:
         reason = error.msg if isinstance(error, SkillError) else str(error)
     only = Message("the project is only read by runs, which write below mybox/: {reason}", reason=reason)
     yield Diagnosis("  copy-on-write", not reason, only if reason else "")
+
+
+def _schedules(project: Project) -> Iterator[Diagnosis]:
+    """The schedules of roles that do not run: nobody trusted them, or their file is broken."""
+    schedules = project.jobs.schedules()
+    waiting = schedules.untrusted()
+    if waiting:
+        names = ", ".join(each.name for each in waiting)
+        yield Diagnosis("schedules", False, Message("wait for `skillyard trust`: {names}", names=names))
+    for mistake in schedules.mistakes.values():
+        yield Diagnosis("schedules", False, mistake)
 
 
 def _state(project: Project) -> Iterator[Diagnosis]:

@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     import skillyard.catalog.files
     import skillyard.catalog.index
     import skillyard.catalog.roots
-    import skillyard.core.backend_events
     import skillyard.core.child_process
+    import skillyard.core.dispatch_settings
     import skillyard.core.result
     import skillyard.core.skill
     import skillyard.dispatch.activation
@@ -64,7 +64,9 @@ if TYPE_CHECKING:
     import skillyard.install.address
     import skillyard.install.installer
     import skillyard.install.links
+    import skillyard.install.mcp_source
     import skillyard.install.review
+    import skillyard.install.source
     import skillyard.install.target
     import skillyard.jobs.engine
     import skillyard.jobs.jobs
@@ -90,6 +92,7 @@ if TYPE_CHECKING:
     import skillyard.store.repair
     import skillyard.store.runs
     import skillyard.trust.consent
+    import skillyard.trust.mcp_servers
     import skillyard.trust.permissions
     import skillyard.trust.run_policy
 else:
@@ -288,7 +291,7 @@ class Project:
         return (roots, ()) if roots and self._trusts_project_file() else ((), roots)
 
     @cached_property
-    def dispatching(self) -> "skillyard.core.backend_events.DispatchSettings":
+    def dispatching(self) -> "skillyard.core.dispatch_settings.DispatchSettings":
         """The user's own word first; the project's file counts where a person trusted it."""
         mine, theirs = self.settings.dispatch, self._project_file.dispatching()
         profile, theirs = theirs.profile, theirs._replace(profile=None)
@@ -447,7 +450,19 @@ class Project:
     def installer(self, *, is_global: bool = False) -> "skillyard.install.installer.Installer":
         """For the project's skills, or the user's own."""
         target, homes = self._target(is_global=is_global), (self.paths.own_home, self.paths.user_home)
-        return skillyard.install.installer.Installer(target, *homes, self.reviews, lambda: self.settings.forge)
+        forge, servers = (lambda: self.settings.forge), self.mcp_servers
+        return skillyard.install.installer.Installer(target, *homes, self.reviews, forge, servers)
+
+    @property
+    def mcp_servers(self) -> "skillyard.trust.mcp_servers.McpServers":
+        """The MCP servers that the agents' configurations name, and which of them may be started."""
+        project, grants = self.paths.project, self.grants if self.paths.project else None
+        return skillyard.trust.mcp_servers.McpServers(project, self.paths.user_home, grants, os.environ)
+
+    def skills_of_server(self, server: str, tell: Callable[[str], None]) -> "skillyard.install.source.Fetched":
+        """What an MCP server tells of its skills. None of their files is fetched."""
+        source, _ = skillyard.install.mcp_source.parse_mcp(f"mcp:{server}", self.mcp_servers)
+        return source.fetch(self.paths.own_home, tell)
 
     def linker(self, *, is_user: bool = False) -> "skillyard.install.links.Linker":
         """For the project's skills, or the user's own."""
@@ -511,8 +526,8 @@ class Project:
         return skillyard.dispatch.dispatcher.find_driver(self.drivers, name)
 
     def choose_profile(
-        self, asked: "skillyard.core.backend_events.PermissionProfile | None"
-    ) -> "skillyard.core.backend_events.PermissionProfile":
+        self, asked: "skillyard.core.dispatch_settings.PermissionProfile | None"
+    ) -> "skillyard.core.dispatch_settings.PermissionProfile":
         """Return what an agent may do unasked. Raise PermissionDenied for more than is allowed inside an agent."""
         return skillyard.dispatch.request.choose_profile(self.dispatching, asked)
 
@@ -609,6 +624,7 @@ class Project:
             make_request=self.make_dispatch_request,
             dispatch=lambda request, stop: self.dispatcher.dispatch(request, stop=stop),
             back_up=self.back_up_if_due,
+            notify_to=self.settings.notify,
         )
 
     def engine_config(self) -> "skillyard.jobs.engine.EngineConfig":

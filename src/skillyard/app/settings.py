@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from skillyard.catalog.files import read_toml
-from skillyard.core.backend_events import DispatchSettings, PermissionProfile
+from skillyard.core.dispatch_settings import DispatchSettings, PermissionProfile
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message
 
@@ -37,6 +37,8 @@ class Settings(NamedTuple):
     lock_seconds: float = 30.0
     #: Where `owner/repo` is looked for; nothing for the usual place.
     forge: str = ""
+    #: A command or webhook that is told of jobs that fail and name nobody, and of schedules that wait for trust.
+    notify: str = ""
     dispatch: DispatchSettings = DispatchSettings()
     engine: EngineSettings = EngineSettings()
 
@@ -152,6 +154,7 @@ def parse_settings(whole: ConfigTable, own_home: Path, user_home: Path) -> Setti
         lock_seconds=whole.table("store").number("lock_seconds", default.lock_seconds),
         key_seconds=whole.table("worker").number("key_seconds", default.key_seconds),
         forge=whole.table("install").text("forge"),
+        notify=whole.table("jobs").text("notify"),
         dispatch=whole.dispatching(),
         engine=whole.engine(),
     )

@@ -22,7 +22,8 @@ from skillyard.backends.json_messages import (
     tool_call,
     tool_result,
 )
-from skillyard.core.backend_events import Event, EventKind, Permission, PermissionProfile
+from skillyard.core.backend_events import Event, EventKind, Permission
+from skillyard.core.dispatch_settings import PermissionProfile
 from skillyard.core.messages import Message
 from skillyard.core.values import NOTHING, Json
 

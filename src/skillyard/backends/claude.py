@@ -14,7 +14,8 @@ from typing import Final
 
 from skillyard.backends.driver import NPM_PLATFORM, Driver, Running, SkillsQuestion, Start, VisibleSkill
 from skillyard.backends.json_messages import items, joined, mapping, number, shortened, text, tool_call, tool_result
-from skillyard.core.backend_events import Event, EventKind, Permission, PermissionProfile
+from skillyard.core.backend_events import Event, EventKind, Permission
+from skillyard.core.dispatch_settings import PermissionProfile
 from skillyard.core.values import Json
 
 _STREAMS: Final = ("-p", "--verbose", "--input-format", "stream-json", "--output-format", "stream-json")

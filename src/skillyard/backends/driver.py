@@ -17,8 +17,9 @@ from typing import Final, NamedTuple
 
 from skillyard.backends.json_messages import shortened
 from skillyard.backends.process import Process, ProcessEnded
-from skillyard.core.backend_events import Ask, Event, EventKind, Permission, PermissionProfile, TurnEnd, refuse
+from skillyard.core.backend_events import Ask, Event, EventKind, Permission, TurnEnd, refuse
 from skillyard.core.child_process import DEPTH, PROFILE, absolute_entries, deeper
+from skillyard.core.dispatch_settings import PermissionProfile
 from skillyard.core.errors import AgentNotInstalled, AgentSilent, AgentTooOld, BackendFailed, SkillError, Timeout
 from skillyard.core.messages import Message
 from skillyard.core.secrets import mask_keys

@@ -1,24 +1,25 @@
 """Reads agents/<role>/agent.yaml: a role, its JSON skills, its schedules and what bounds it.
 
-The schema is agent.schema.json beside this file, the same that editors complete with. A part that is wrong is left out
-and reported. What bounds the sandbox is never guessed: a role with a mistake there runs nothing.
+The schema is agent.schema.json beside this file, the same that editors complete with. `null` means not given. A part
+that is wrong is left out and reported, and a skill with such a part does not run. What bounds the sandbox is never
+guessed: a role with a mistake there runs nothing.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from skillyard.catalog.bounds import BOUNDS, LONGEST_NAME, SECTIONS
 from skillyard.catalog.files import read_plain
-from skillyard.catalog.findings import START, KeyPath, make_finding
+from skillyard.catalog.findings import START, KeyPath, Position, make_finding
 from skillyard.catalog.frontmatter import locate, read_block
 from skillyard.catalog.roots import AGENT_FILE
 from skillyard.catalog.schema_check import SchemaProblem, as_findings, problems, read_schema
 from skillyard.catalog.skill_text import decode
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message
-from skillyard.core.skill import Finding, Kind, Severity, Skill
+from skillyard.core.skill import Finding, Kind, Severity, Skill, first_of
 from skillyard.core.values import NOTHING, Json
 
 CLAUDE_FILE = "CLAUDE.md"
@@ -28,6 +29,8 @@ MAX_BYTES = 1_000_000
 #: The field of a role's skill with the uuid of its agent, for the context of a request.
 AGENT_ID = "agent_id"
 _Errors: TypeAlias = Mapping[KeyPath, SchemaProblem]
+#: Checks what an entry of `schedule` names outside the role. Yields a key, a finding's code and its values.
+EntryCheck: TypeAlias = Callable[[Mapping[str, Json]], Iterable[tuple[str, str, Mapping[str, Json]]]]
 
 
 class Role(NamedTuple):
@@ -45,6 +48,8 @@ class Role(NamedTuple):
     #: workspace, security and secrets, or why they cannot be read: see `bounds.read_bounds`.
     bounds: Mapping[str, Json] = NOTHING
     findings: tuple[Finding, ...] = ()
+    #: Why skills of the file are not in `skills`: its first mistake, with its line.
+    unread: str = ""
 
     @property
     def folder(self) -> Path:
@@ -64,20 +69,20 @@ class Role(NamedTuple):
         return all(finding.severity is not Severity.ERROR for finding in self.findings)
 
 
-def list_roles(agents: Path) -> tuple[Role, ...]:
-    return tuple(read_role(file) for file in sorted(agents.glob(f"*/{AGENT_FILE}")))
+def list_roles(agents: Path, check: EntryCheck | None = None) -> tuple[Role, ...]:
+    return tuple(read_role(file, check) for file in sorted(agents.glob(f"*/{AGENT_FILE}")))
 
 
-def read_role(path: Path) -> Role:
+def read_role(path: Path, check: EntryCheck | None = None) -> Role:
     """Return a role from its folder or its file. Never raises: the findings say what is wrong."""
     file = path / AGENT_FILE if path.is_dir() else path
     try:
-        return parse_role(b"" if _is_outside(file) else read_plain(file, MAX_BYTES), file)
+        return parse_role(b"" if _is_outside(file) else read_plain(file, MAX_BYTES), file, check)
     except OSError as error:
         return _unusable(file, make_finding("role-unreadable", reason=error.strerror))
 
 
-def parse_role(content: bytes, path: Path) -> Role:
+def parse_role(content: bytes, path: Path, check: EntryCheck | None = None) -> Role:
     if _is_outside(path):
         return _unusable(path, make_finding("role-outside"))
     if len(content) > MAX_BYTES:
@@ -87,9 +92,9 @@ def parse_role(content: bytes, path: Path) -> Role:
     block = read_block(text)
     if block.failed:
         return _unusable(path, *block.findings)
-    fields = block.fields
+    fields = {key: _given(value) for key, value in block.fields.items() if value is not None}
     found = [*problems(fields, agent_schema()), *_name_problems(fields), *_time_problems(fields)]
-    positions = locate(text) if found or "schedule" in fields else {}
+    positions = locate(text) if found or "schedule" in fields or "skills" in fields else {}
     findings = [*block.findings, *as_findings(found, positions, "role")]
     flows = {at: flow for at, item in _items(fields, "schedule") if isinstance(flow := item.get("flow"), str)}
     if flows:
@@ -100,12 +105,32 @@ def parse_role(content: bytes, path: Path) -> Role:
             if flow not in known:  # only a warning: the workflow may be written after the role
                 position = positions.get(("schedule", at, "flow"), START)
                 findings.append(make_finding("role-flow-missing", *position, name=flow))
+    for at, item in _items(fields, "schedule") if check else ():
+        for key, code, values in check(item) if check else ():
+            findings.append(make_finding(code, *positions.get(("schedule", at, key), START), **values))
     errors = {problem.path: problem for problem in found if problem.severity is Severity.ERROR}
-    return _as_role(path, fields, errors, findings)
+    return _as_role(path, fields, errors, findings, positions)
 
 
 def _unusable(path: Path, *findings: Finding) -> Role:
-    return Role(path.parent.name, path, findings=findings)
+    return Role(path.parent.name, path, findings=findings, unread=_first_mistake(path, findings))
+
+
+def _first_mistake(path: Path, findings: Sequence[Finding]) -> str:
+    wrong = [finding for finding in findings if finding.severity is Severity.ERROR]
+    return first_of(wrong, _where(path)) if wrong else ""
+
+
+def _where(path: Path) -> str:
+    return f"{path.parent.parent.name}/{path.parent.name}/{AGENT_FILE}"
+
+
+def _given(value: Json) -> Json:
+    """Leave out the keys without a value, but not those of `params`, which are the skill's."""
+    if isinstance(value, Mapping):
+        rest = ((key, item) for key, item in value.items() if item is not None)
+        return {key: item if key == "params" else _given(item) for key, item in rest}
+    return [_given(item) for item in value] if isinstance(value, list) else value
 
 
 def _is_outside(file: Path) -> bool:
@@ -113,19 +138,31 @@ def _is_outside(file: Path) -> bool:
     return not file.resolve().is_relative_to(file.parent.parent.parent.resolve())
 
 
-def _as_role(path: Path, fields: Mapping[str, Json], errors: _Errors, findings: list[Finding]) -> Role:
-    bounds = _bounds(path, fields, errors, findings)
+def _as_role(
+    path: Path,
+    fields: Mapping[str, Json],
+    errors: _Errors,
+    findings: list[Finding],
+    positions: Mapping[KeyPath, Position],
+) -> Role:
+    bounds = _bounds(path, fields, errors, findings, positions)
     metadata = fields.get("metadata")
     given = metadata.items() if isinstance(metadata, Mapping) else ()
     about = {key: value for key, value in given if ("metadata", key) not in errors}
-    own: dict[str, Json] = {AGENT_ID: str(about.get("uuid") or ""), BOUNDS: bounds}
-    found = (_as_skill(item, at, path, own, errors) for at, item in _items(fields, "skills"))
+    agent_id = str(about.get("uuid") or "")
     skills: list[Skill] = []
-    for skill in filter(None, found):
-        if is_inside(path.parent, skill.entry):
+    listed = fields.get("skills")
+    unread = listed is not None and not isinstance(listed, list)
+    for at, item in enumerate(listed if isinstance(listed, list) else ()):
+        broken = _broken((("skills", at),), errors, path, positions)
+        own: dict[str, Json] = {AGENT_ID: agent_id, BOUNDS: bounds if "broken" in bounds else broken or bounds}
+        skill = _as_skill(item, at, path, own, errors) if isinstance(item, Mapping) else None
+        if skill and is_inside(path.parent, skill.entry):
             skills.append(skill)
-        else:
-            findings.append(make_finding("role-entry", name=skill.name))
+            continue
+        unread = True
+        if skill:
+            findings.append(make_finding("role-entry", *positions.get(("skills", at, "entry"), START), name=skill.name))
     missing = (skill for skill in skills if not (skill.folder / skill.entry).is_file())
     findings += [make_finding("role-entry-missing", name=skill.name, entry=skill.entry) for skill in missing]
     turns, tools = fields.get("max_turns"), fields.get("allowed_tools")
@@ -141,19 +178,34 @@ def _as_role(path: Path, fields: Mapping[str, Json], errors: _Errors, findings: 
         max_turns=int(turns) if isinstance(turns, int | float) and ("max_turns",) not in errors else None,
         bounds=bounds,
         findings=tuple(findings),
+        unread=_first_mistake(path, findings) if unread else "",
     )
 
 
-def _bounds(path: Path, fields: Mapping[str, Json], errors: _Errors, findings: list[Finding]) -> dict[str, Json]:
+def _bounds(
+    path: Path,
+    fields: Mapping[str, Json],
+    errors: _Errors,
+    findings: list[Finding],
+    positions: Mapping[KeyPath, Position],
+) -> dict[str, Json]:
     """Return what bounds the sandbox, or why nothing of the role may run."""
-    where = f"{path.parent.parent.name}/{path.parent.name}/{AGENT_FILE}"
-    for at, problem in errors.items():
-        if not at or at[0] in SECTIONS:
-            return {"broken": f"{where}: `{problem.shown}` {problem.message}"}
+    if broken := _broken(((section,) for section in SECTIONS), errors, path, positions):
+        return broken
     for finding in findings:
         if finding.code == "yaml-duplicate":
-            return {"broken": Message("{place}: {reason}", place=f"{where}:{finding.line}", reason=finding.message)}
+            place = f"{_where(path)}:{finding.line}"
+            return {"broken": Message("{place}: {reason}", place=place, reason=finding.message)}
     return {section: fields[section] for section in SECTIONS if fields.get(section)}
+
+
+def _broken(
+    below: Iterable[KeyPath], errors: _Errors, path: Path, positions: Mapping[KeyPath, Position]
+) -> dict[str, Json]:
+    """Return the mistakes in these places or in the file as a whole, as bounds that nothing runs with."""
+    places = tuple(below)
+    wrong = [each for at, each in errors.items() if not at or any(at[: len(place)] == place for place in places)]
+    return {"broken": first_of([*as_findings(wrong, positions, "role")], _where(path))} if wrong else {}
 
 
 def _as_skill(item: Mapping[str, Json], at: int, path: Path, own: Mapping[str, Json], errors: _Errors) -> Skill | None:
@@ -198,8 +250,14 @@ def _name_problems(fields: Mapping[str, Json]) -> Iterator[SchemaProblem]:
                 yield SchemaProblem((section, at, "name"), message, Message("name each once"))
             elif isinstance(name, str):
                 seen.add(name)
+    actions = {item.get("name"): item["actions"] for _, item in _items(fields, "skills") if item.get("actions")}
     for at, item in _items(fields, "schedule"):
-        skill = item.get("skill")
+        skill, action = item.get("skill"), item.get("action")
+        listed = actions.get(skill) if isinstance(skill, str) else None
+        if isinstance(action, str) and isinstance(listed, list) and action not in listed:
+            message = Message("is {action!r}, which is no action of {skill}", action=action, skill=skill)
+            known = ", ".join(map(str, listed[:20]))
+            yield SchemaProblem(("schedule", at, "action"), message, Message("its actions: {known}", known=known))
         if isinstance(skill, str) and skill not in names["skills"]:
             known = ", ".join(sorted(names["skills"])[:20]) or "none"
             message = Message("is {skill!r}, which is no skill of this role", skill=skill)

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from skillyard.catalog.files import is_folder
 from skillyard.catalog.index import CatalogEntry, Index, Match
-from skillyard.catalog.roots import SkillRoot
+from skillyard.catalog.roots import AGENT_FILE, SkillRoot
 from skillyard.catalog.scan import Changes, Progress, scan
 from skillyard.catalog.search import snippet
-from skillyard.core.errors import AmbiguousName, MetadataMissing, SkillNotFound
+from skillyard.core.errors import AmbiguousName, MetadataMissing, RoleInvalid, SkillNotFound
 from skillyard.core.messages import Message
 from skillyard.core.skill import fold
 
@@ -86,6 +86,7 @@ class Catalog:
                 return strongest[0]
             if strongest:
                 raise AmbiguousName(name, tuple(entry.qualified for entry in strongest))
+        self._refuse_broken_role(name.rpartition("/")[0])
         if folder := self._empty_folder(name):
             raise MetadataMissing(Message("{folder} holds no SKILL.md", folder=folder))
         raise SkillNotFound(name, self.nearest(name))
@@ -107,8 +108,19 @@ class Catalog:
         for entry in self.index.named(list(self._ranks), name):
             if entry.role == role and entry.name == name:
                 return self._read(entry)
+        self._refuse_broken_role(role)
         same = tuple(entry.qualified for entry in self.list() if entry.role and entry.name == name)
         raise SkillNotFound(f"{role}/{name}", same or self.nearest(f"{role}/{name}"))
+
+    def _refuse_broken_role(self, role: str) -> None:
+        """Raise RoleInvalid if skills of the role cannot be read, so that nobody looks for them elsewhere."""
+        files = (root.path / role / AGENT_FILE for root in self.roots if root.roles and role and "/" not in role)
+        for file in files:
+            if file.is_file():
+                from skillyard.catalog.agentfile import read_role  # noqa: PLC0415  (only for a name that is not there)
+
+                if unread := read_role(file).unread:
+                    raise RoleInvalid(unread)
 
     def resolve(self, name: str) -> "Skill":
         return self._read(self.choose(name))

@@ -32,10 +32,30 @@ _ATTEMPTS = 5
 _MOVED = frozenset({errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.ESTALE})
 
 #: Of a role: neither trusted nor shown to its programs.
-_CACHES = frozenset({"__pycache__", ".ds_store", ".idea", ".vscode", ".mypy_cache", ".pytest_cache", ".ruff_cache"})
+_CACHES = frozenset(
+    {
+        *("__pycache__", ".ds_store", "thumbs.db", "desktop.ini", ".idea", ".vscode", ".ipynb_checkpoints", ".cache"),
+        *(".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis", ".tox", ".nox", ".nyc_output"),
+        *(".coverage", "coverage.xml", "htmlcov", "junit.xml", "test-results", "test-reports"),
+    }
+)
 _EDITOR_ENDINGS = ("~", ".swp", ".swo", ".tmp", ".bak", ".orig")
 #: Of a role: shown to its programs, and free to change.
-_DOCUMENTS = (".md", ".markdown", ".rst", ".txt", ".adoc", ".pdf", ".doc", ".docx", ".odt", ".png", ".jpg", ".svg")
+_DOCUMENTS = (
+    ".md",
+    ".markdown",
+    ".rst",
+    ".txt",
+    ".adoc",
+    ".pdf",
+    ".doc",
+    ".docx",
+    ".odt",
+    ".png",
+    ".jpg",
+    ".svg",
+    ".log",
+)
 _TRUSTED_TEXTS = frozenset({"claude.md", "agent.yaml", "requirements.txt"})
 
 
@@ -46,6 +66,8 @@ class FolderHashes(NamedTuple):
     content: str
     #: The digest of each file and link by its path.
     digests: Mapping[str, str]
+    #: The files and links that `approved` is for.
+    covered: tuple[str, ...] = ()
 
 
 def fingerprint(folder: Path, *, in_role: bool = False) -> str:
@@ -84,6 +106,7 @@ class _FolderHasher:
         self._blake = partial(hashlib.blake2b, digest_size=20)
         self._approved, self._content = self._blake(), self._blake()
         self._digests: dict[str, str] = {}
+        self._covered: list[str] = []
         self._count = self._bytes = 0
 
     def read(self) -> FolderHashes:
@@ -93,7 +116,8 @@ class _FolderHasher:
         finally:
             os.close(top)
         content = self._content.hexdigest()
-        return FolderHashes(self._approved.hexdigest() if self._in_role else content, content, self._digests)
+        approved = self._approved.hexdigest() if self._in_role else content
+        return FolderHashes(approved, content, self._digests, tuple(self._covered))
 
     def _enter(self, folder: int, inner: str, depth: int) -> bool:
         """Read an open folder, sorted by name. Return False if nothing in it counts."""
@@ -166,7 +190,10 @@ class _FolderHasher:
     def _add(self, path: str, kind: bytes, content: bytes, *, is_code: bool = True) -> None:
         name = path.rpartition("/")[2].lower()
         is_document = name.endswith(_DOCUMENTS) and name not in _TRUSTED_TEXTS
-        counted = [self._content, self._approved] if is_code or not is_document else [self._content]
+        is_covered = is_code or not is_document or not self._in_role
+        counted = [self._content, self._approved] if is_covered else [self._content]
+        if is_covered and kind != b"folder":
+            self._covered.append(path)
         for part in (kind, path.encode("utf-8", "surrogateescape"), content):
             for digest in counted:
                 digest.update(len(part).to_bytes(8, "big"))

@@ -13,7 +13,7 @@ if a broken field before them may have swallowed or invented them.
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -159,6 +159,22 @@ def typed(word: str) -> Json:
     return word
 
 
+def read_verbatim(block: str, scalar: Callable[[str], Json] = typed) -> dict[str, Json]:
+    """Return the fields of a block as YAML has them: none is read as text, nothing is repaired. Empty if it is none.
+
+    `scalar` gives the value of a plain scalar.
+    """
+    if _check_events(block, 1):
+        return {}
+    doubles: list[ScalarNode] = []
+    try:
+        root = _Composer(block).get_single_node()
+        fields = _value(root, 0, doubles, scalar) if type(root) is MappingNode else {}
+    except (yaml.YAMLError, _RefusedError):
+        return {}
+    return fields if isinstance(fields, dict) and not doubles else {}
+
+
 def _read_fields(root: MappingNode, block: str, line: int) -> Block:
     read = Block({}, {}, [])
     twice: tuple[str, ...] = ()
@@ -200,21 +216,21 @@ def _check_key(node: Node) -> None:
         raise _RefusedError("yaml-merge", node)
 
 
-def _value(node: Node, depth: int, doubles: list[ScalarNode]) -> Json:
+def _value(node: Node, depth: int, doubles: list[ScalarNode], scalar: Callable[[str], Json] = typed) -> Json:
     """Return the JSON value of a node; keys that a mapping has twice go to `doubles`."""
     if isinstance(node, ScalarNode):
         text: str = node.value
-        return text if node.style else typed(text)
+        return text if node.style else scalar(text)
     if depth > MAX_DEPTH:
         raise _RefusedError("yaml-too-deep", node)
     if type(node) is SequenceNode:
-        return [_value(item, depth + 1, doubles) for item in node.value]
+        return [_value(item, depth + 1, doubles, scalar) for item in node.value]
     items: dict[str, Json] = {}
     for key_node, item in node.value:
         _check_key(key_node)
         if key_node.value in items:
             doubles.append(key_node)
-        items[key_node.value] = _value(item, depth + 1, doubles)
+        items[key_node.value] = _value(item, depth + 1, doubles, scalar)
     return items
 
 

@@ -24,7 +24,7 @@ Stamp: TypeAlias = tuple[int, int, int, int]
 
 _STAMP = "mtime, ctime, size, inode"
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-_SCHEMA_VERSION = 7
+_SCHEMA_VERSION = 8
 #: Weights as measured: see the module `search`.
 _SCORE_HEAD = "SELECT rowid, -bm25(head, 6.0, 2.0, 2.0, 2.0) FROM head WHERE head MATCH ?"
 _SCORE_INSIDE = "SELECT rowid, -0.5 * bm25(inside, 2.0, 1.0) FROM inside WHERE inside MATCH ?"
@@ -160,6 +160,18 @@ class Index:
             for table in ("head", "inside"):
                 self._connection.execute(f"DELETE FROM {table} WHERE rowid IN (SELECT id {of_file})", (root, file))
             self._connection.execute(f"DELETE {of_file}", (root, file))
+            self._connection.execute("DELETE FROM published WHERE file = ?", (file,))
+
+    def published(self, files: Sequence[str]) -> dict[str, tuple[str, str]]:
+        """Return the stamps and the files with digests of these SKILL.md, as `put_published` stored them."""
+        import json  # noqa: PLC0415  (a list does not need it)
+
+        wanted = "SELECT file, stamps, files FROM published WHERE file IN (SELECT value FROM json_each(?))"
+        return {row[0]: row[1:] for row in self._connection.execute(wanted, (json.dumps(list(files)),))}
+
+    def put_published(self, rows: Sequence[tuple[str, str, str]]) -> None:
+        with self.writing():
+            self._connection.executemany("INSERT OR REPLACE INTO published VALUES (?, ?, ?)", rows)
 
     def add(self, rows: Sequence[IndexRow]) -> None:
         if not rows:
@@ -293,7 +305,7 @@ def _prepared(name: str, path: Path | None = None) -> _Connection:
         if not _is_current(connection):
             connection.execute("BEGIN IMMEDIATE")
             if not _is_current(connection):  # two processes may start together
-                for table in ("head", "inside", "words", "skills", "folders"):
+                for table in ("head", "inside", "words", "skills", "folders", "published"):
                     connection.execute(f"DROP TABLE IF EXISTS {table}")
                 for statement in Path(__file__).with_name("index.sql").read_text("utf-8").split(";"):
                     connection.execute(statement)

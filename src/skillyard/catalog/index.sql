@@ -13,6 +13,7 @@ CREATE TABLE folders (
     mtime INTEGER NOT NULL, ctime INTEGER NOT NULL, size INTEGER NOT NULL, inode INTEGER NOT NULL,
     children TEXT NOT NULL, PRIMARY KEY (root, path)
 ) WITHOUT ROWID;
+CREATE TABLE published (file TEXT PRIMARY KEY, stamps TEXT NOT NULL, files TEXT NOT NULL);
 CREATE VIRTUAL TABLE head USING fts5(name, title, tags, description, tokenize = 'porter unicode61');
 CREATE VIRTUAL TABLE inside USING fts5(headings, text, tokenize = 'porter unicode61');
 CREATE TABLE words (word TEXT PRIMARY KEY) WITHOUT ROWID;

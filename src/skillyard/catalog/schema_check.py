@@ -106,7 +106,7 @@ def _fits(value: Json, schema: Schema) -> bool:
     if types and not any(_is_a(value, name) for name in types):
         return False
     if "enum" in schema:
-        return isinstance(value, str) and value in schema["enum"]
+        return value in schema["enum"]
     if isinstance(value, bool) or not isinstance(value, int | float):
         return True
     above, least, most = (schema.get(word) for word in _LIMITS)
@@ -190,7 +190,7 @@ def _describe(value: Json) -> str:
 def expected(schema: Schema) -> str:
     """Return what the schema allows, for people."""
     if "enum" in schema:
-        return Message("one of {enum}", enum=", ".join(schema["enum"]))
+        return Message("one of {enum}", enum=", ".join(filter(None, schema["enum"])))
     words = [_NAMES[kind] for kind in _types(schema) if kind != "null"]
     what = words[0] if len(words) == 1 else Message("{one} or {other}", one=words[0], other=words[1]) if words else ""
     above, least, most = (schema.get(word) for word in _LIMITS)

@@ -5,7 +5,7 @@ Checked both when a capability is granted and when a stored one is read.
 
 import os
 
-from skillyard.core.patterns import lazy_pattern
+from skillyard.core.values import lazy_pattern
 
 READ_PROJECT, NETWORK, PACKAGES = "read-project", "network", "packages"
 #: One more package for the environment of a skill; `packages` is the grant for those that it asks for itself.
@@ -17,6 +17,8 @@ READ, WRITE, ENV = "read", "write", "env"
 #: Asked for only by the file of a role.
 SECRET, MEMORY, PROCESSES = "secret", "memory", "processes"
 SCHEDULE, ON_FAILURE, ALLOWED_TOOLS = "schedule", "on-failure", "allowed-tools"
+#: A server that a file of the project names may be started or reached; the argument is its name, or the command.
+MCP_SERVER = "mcp-server"
 PLAIN = (READ_PROJECT, NETWORK, PACKAGES, SCHEDULE, ON_FAILURE, ALLOWED_TOOLS)
 WITH_ARGUMENT = (READ, WRITE, ENV, PACKAGE, WITHOUT, SECRET, MEMORY, PROCESSES)
 #: The form of the argument. `network` takes a host, whose spelling the sandbox checks.
@@ -27,6 +29,7 @@ _ARGUMENTS = {
     PROCESSES: lazy_pattern(r"[0-9]{1,18}"),
     PACKAGE: lazy_pattern(r"[A-Za-z0-9][\w.,<>=!~\[\] -]{0,200}|npm:[A-Za-z0-9@][\w.,<>=~^|*@/ -]{0,200}"),
     WITHOUT: lazy_pattern(r"[^\x00-\x1f\x7f]{1,1000}"),
+    MCP_SERVER: lazy_pattern(r"[^\x00-\x1f\x7f]{1,1000}"),
     NETWORK: lazy_pattern(r"[^\s\x00-\x1f\x7f/@?#]{1,300}"),
 }
 #: The longest path that Linux takes.

@@ -13,10 +13,9 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from skillyard.core.patterns import lazy_pattern
 from skillyard.core.result import Result
 from skillyard.core.states import CACHED, MARKS, State
-from skillyard.core.values import MAX_DEPTH, Json, check_text, check_value
+from skillyard.core.values import MAX_DEPTH, Json, check_text, check_value, lazy_pattern
 
 _ICONS = {icon for mark in (*MARKS.values(), CACHED) for icon in (mark.icon.replace("\ufe0f", ""), mark.ascii)}
 

@@ -524,6 +524,12 @@ class Cancelled(SkillError, recoverable=True):
         super().__init__(Message("the job {name} was cancelled", name=name), name=name)
 
 
+class Replaced(Cancelled):
+    """Its schedule's next run took its place, as `overlap: replace` says."""
+
+    summary_template = Message("replaced by the next run: {name}")
+
+
 class TurnCancelled(Cancelled):
     """A person ended the task of an agent, or took it back before it began."""
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple, final
 
 from skillyard.core.messages import Message, as_json, of_json
-from skillyard.core.patterns import lazy_pattern
-from skillyard.core.values import NOTHING, Json
+from skillyard.core.values import NOTHING, Json, lazy_pattern
 
 
 @final

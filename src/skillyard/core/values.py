@@ -1,8 +1,9 @@
-"""JSON values: what `data` and `meta` may hold."""
+"""JSON values: what `data` and `meta` may hold. And patterns that are compiled when they are first used."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, AnyStr, Generic, TypeAlias, cast
 
 Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
 
@@ -43,3 +44,21 @@ def check_text(text: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise ValueError(f"lone surrogate U+{ord(text[error.start]):04X} at character {error.start}") from None
+
+
+class LazyPattern(Generic[AnyStr]):
+    """Becomes what `re.compile` returns, one method after the other."""
+
+    def __init__(self, text: AnyStr, flags: int) -> None:
+        self._text: AnyStr = text
+        self._flags = flags
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(re.compile(self._text, self._flags), name)
+        setattr(self, name, found)
+        return found
+
+
+def lazy_pattern(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
+    """Return what can be used like `re.compile` of it: a run knows dozens of patterns, and needs a few."""
+    return cast("re.Pattern[AnyStr]", LazyPattern(text, flags))

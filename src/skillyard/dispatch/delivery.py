@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from skillyard.backends.driver import Driver, Start, Turn
 from skillyard.backends.json_messages import items, shortened
-from skillyard.core.backend_events import Ask, Event, EventKind, Permission, PermissionProfile, Tell, TurnEnd, refuse
+from skillyard.core.backend_events import Ask, Event, EventKind, Permission, Tell, TurnEnd, refuse
 from skillyard.core.cancel_token import CancelToken
+from skillyard.core.dispatch_settings import PermissionProfile
 from skillyard.core.errors import BackendFailed, NotGranted, SkillError, TurnCancelled
 from skillyard.core.messages import RAN, Message
 from skillyard.core.result import Clock, Result, error_result

@@ -8,18 +8,10 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from skillyard.backends.driver import Driver, Start, Turn
-from skillyard.core.backend_events import (
-    Ask,
-    DispatchSettings,
-    Event,
-    EventKind,
-    PermissionProfile,
-    Tell,
-    ignore,
-    refuse,
-)
+from skillyard.core.backend_events import Ask, Event, EventKind, Tell, ignore, refuse
 from skillyard.core.cancel_token import CancelToken
 from skillyard.core.child_process import DEPTH
+from skillyard.core.dispatch_settings import DispatchSettings, PermissionProfile
 from skillyard.core.errors import (
     AgentNotInstalled,
     AgentTooOld,

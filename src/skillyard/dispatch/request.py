@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from skillyard.catalog.files import is_utf8
-from skillyard.core.backend_events import DispatchSettings, PermissionProfile
 from skillyard.core.child_process import DEPTH, PROFILE
+from skillyard.core.dispatch_settings import DispatchSettings, PermissionProfile
 from skillyard.core.errors import InvalidArgs, PermissionDenied
 from skillyard.core.messages import Lang, Message
 from skillyard.core.values import NOTHING, Json

@@ -30,8 +30,9 @@ from skillyard.backends.driver import Driver, Running, Start, Turn
 from skillyard.backends.json_messages import items, mapping, text
 from skillyard.backends.process import Disconnected, JsonConnection, connect, is_ours, open_name
 from skillyard.backends.registry import make_drivers
-from skillyard.core.backend_events import Ask, Event, EventKind, Permission, PermissionProfile, TurnEnd, refuse
+from skillyard.core.backend_events import Ask, Event, EventKind, Permission, TurnEnd, refuse
 from skillyard.core.child_process import DEPTH, own_function
+from skillyard.core.dispatch_settings import PermissionProfile
 from skillyard.core.errors import BackendFailed, RuntimeFailed, SkillError, Stopped, error_as_json, error_from
 from skillyard.core.messages import Message
 from skillyard.core.values import NOTHING, Json

@@ -490,7 +490,8 @@ def _trimmed(spans: list[Span]) -> Line:
 def table_lines(table: Table, look: Look) -> Iterator[Line]:
     """A line for each row; the last column takes what room is left, and ends in an ellipsis."""
     if not table.rows:
-        yield from _with_commands(render(table.empty, look.lang), look)
+        for text in filter(None, (table.empty, table.note)):
+            yield from _with_commands(render(text, look.lang), look)
         return
     names = [label(name, look.lang).upper() for name in table.columns]
     cells = [[_for_people(one_line(render(cell, look.lang)), look) for cell in row] for row in table.rows]
@@ -504,6 +505,8 @@ def table_lines(table: Table, look: Look) -> Iterator[Line]:
             shown = cell + " " * (widths[i] - cell_width(cell)) if i < len(widths) else cut(cell, room)
             spans += [Span(shown, style), Span("  ")]
         yield _trimmed(spans)
+    if table.note:
+        yield from _with_commands(render(table.note, look.lang), look)
 
 
 def _for_people(text: str, look: Look) -> str:

@@ -57,6 +57,8 @@ class Table(NamedTuple):
     rows: Sequence[Sequence[str]]
     #: What to say where there is nothing to show.
     empty: str = ""
+    #: What to say below.
+    note: str = ""
 
 
 class Record(NamedTuple):
@@ -196,7 +198,7 @@ def show_notes(result: Result, style: Style) -> None:
 def show_table(table: Table, out: TextIO, lang: Lang = Lang.EN) -> None:
     """Columns side by side."""
     if not table.rows:
-        write_lines([table.empty], lang, out)
+        write_lines(filter(None, (table.empty, table.note)), lang, out)
         return
     names = [label(name, lang).upper() for name in table.columns]
     rows = [names, *([one_line(render(cell, lang)) for cell in row] for row in table.rows)]
@@ -206,6 +208,8 @@ def show_table(table: Table, out: TextIO, lang: Lang = Lang.EN) -> None:
         padded = [cell + " " * (wide - cell_width(cell)) for cell, wide in zip(row, widths, strict=False)]
         lines.append("  ".join([*padded, row[-1]]).rstrip())
     write_encoded(out, "\n".join(lines) + "\n")
+    if table.note:
+        write_lines([table.note], lang, out)
 
 
 def encodes(text: str, encoding: str) -> bool:

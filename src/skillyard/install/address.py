@@ -16,9 +16,11 @@ from skillyard.core.errors import InvalidArgs, SourceFailed
 from skillyard.core.messages import Message
 from skillyard.install.archive import extract, is_archive
 from skillyard.install.git import GitSource, is_bare
+from skillyard.install.mcp_source import McpSource, parse_mcp
 from skillyard.install.names import as_safe_path
 from skillyard.install.source import Fetched, Tell
 from skillyard.install.web import INDEX_PATH, WebArchive, WebIndex
+from skillyard.trust.mcp_servers import NO_SERVERS, PREFIX, McpServers
 
 
 class LocalSource(NamedTuple):
@@ -37,7 +39,7 @@ class LocalSource(NamedTuple):
 
 
 #: Where skills come from. Writes only below the staging folder; never runs anything that it fetched.
-SkillSource: TypeAlias = LocalSource | GitSource | WebArchive | WebIndex
+SkillSource: TypeAlias = LocalSource | GitSource | WebArchive | WebIndex | McpSource
 FORGE = "https://github.com"
 _SHORTHAND = re.compile(r"([A-Za-z0-9][\w.-]*)/([A-Za-z0-9_][\w.-]*)((?:/[^@#]+)?)(?:@([^#]+))?")
 _SCP = re.compile(r"[\w.-]+@[\w.-]+:(?!//)")
@@ -49,7 +51,7 @@ _COMMIT = re.compile(r"(?:sha256:)?[0-9a-f]{40,64}")
 _REF = re.compile(r"(?!-)[\w.+@/-]{1,200}")
 _FORMS = Message(
     "a folder, a .skill, .zip or .tar.gz file, a git address, owner/repo[/path][@skill][#ref], "
-    "an http(s) archive, or …{index}",
+    "an http(s) archive, …{index}, or mcp:SERVER[/skill]",
     index=INDEX_PATH,
 )
 
@@ -64,12 +66,21 @@ class ParsedSource(NamedTuple):
 
 def narrowed(source: SkillSource, names: Sequence[str]) -> SkillSource:
     """Fetch only the skills of these names or paths, if the source can fetch less than all."""
+    if isinstance(source, McpSource):
+        return source._replace(only=(*source.only, *names))
     entries = tuple(name.partition("/")[0] for name in names)
     return source._replace(only=entries) if isinstance(source, WebIndex) else source
 
 
-def parse_source(text: str, ref: str = "", *, cwd: Path, root: Path, forge: str = "") -> ParsedSource:
+def parse_source(
+    text: str, ref: str = "", *, cwd: Path, root: Path, forge: str = "", servers: McpServers = NO_SERVERS
+) -> ParsedSource:
     """Return the source that a text names. InvalidArgs, with the accepted forms, if it names none."""
+    if text.startswith(PREFIX):
+        if ref:
+            raise InvalidArgs(Message("{text} is no git repository: --ref means nothing there", text=text[:200]))
+        source, skill = parse_mcp(text, servers)
+        return ParsedSource(source, skill=skill)
     local = _local(text, ref, cwd / expand_home(text), root) if text and "\0" not in text else None
     if local:
         return ParsedSource(local)
@@ -87,8 +98,15 @@ def parse_source(text: str, ref: str = "", *, cwd: Path, root: Path, forge: str 
     raise InvalidArgs(Message("{text!r} names no source: give {forms}", text=text, forms=_FORMS))
 
 
-def locked_source(source: str, ref: str, commit: str, root: Path) -> SkillSource:
-    """The source that a lock names. Never a shorthand: a missing path is not looked up elsewhere."""
+def locked_source(
+    source: str, ref: str, commit: str, root: Path, servers: McpServers = NO_SERVERS, *, is_mine: bool = False
+) -> SkillSource:
+    """The source that a lock names. Never a shorthand: a missing path is not looked up elsewhere.
+
+    `is_mine` says that the lock is the user's own, not one that came with a project.
+    """
+    if source.startswith(PREFIX):
+        return parse_mcp(source, servers, typed=is_mine)[0]
     _check_ref(ref)
     if commit and not _COMMIT.fullmatch(commit):
         raise InvalidArgs(Message("the lock names no commit: {commit!r}", commit=commit))

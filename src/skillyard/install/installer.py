@@ -11,12 +11,14 @@ from pathlib import Path, PurePosixPath
 from tempfile import mkdtemp
 from typing import NamedTuple
 
+from skillyard.catalog.roots import SKILL_FILE, list_roots
 from skillyard.core.errors import InvalidArgs, SkillError, SkillNotFound, SourceFailed, SourceRefused
 from skillyard.core.messages import Message
 from skillyard.core.values import Json
 from skillyard.install.address import ParsedSource, SkillAddress, SkillSource, locked_source, narrowed, parse_source
 from skillyard.install.git import GitSource
 from skillyard.install.links import AgentLinks, LinkStep
+from skillyard.install.mcp_source import McpSource
 from skillyard.install.names import as_slug
 from skillyard.install.offers import (
     Offer,
@@ -33,6 +35,7 @@ from skillyard.install.offers import (
 from skillyard.install.review import Review, Reviews
 from skillyard.install.source import Fetched, Tell
 from skillyard.install.target import Drift, InstalledSkill, ScannedSkill, Target, as_text, copy_file, drift_between
+from skillyard.trust.mcp_servers import NO_SERVERS, McpServers
 
 #: Returns the names or paths of those that a person chose among the offers of a source.
 AskWhich = Callable[[str, Sequence[Offer]], Sequence[str]]
@@ -102,9 +105,15 @@ class Installer:
     """Add, restore, update, remove and compare the skills of one target. `forge` is where `owner/repo` is looked up."""
 
     def __init__(
-        self, target: Target, own_home: Path, user_home: Path, reviews: Reviews, forge: Callable[[], str]
+        self,
+        target: Target,
+        own_home: Path,
+        user_home: Path,
+        reviews: Reviews,
+        forge: Callable[[], str],
+        servers: McpServers = NO_SERVERS,
     ) -> None:
-        self.target = target
+        self.target, self._servers = target, servers
         self._own_home, self._user_home, self._reviews, self._forge = own_home, user_home, reviews, forge
 
     def open_staging(self) -> AbstractContextManager[Path]:
@@ -142,6 +151,7 @@ class Installer:
                     raise SourceRefused(each.reason)
             left_out += refused if not asked else []
             chosen = _chosen(text, offers, asked, everything=everything, ask=ask)
+            fetched.bring([offer.path for offer in chosen])
             for offer in chosen:
                 try:
                     skills.append(scan_offer(offer, wanted.source, fetched, tell))
@@ -168,7 +178,7 @@ class Installer:
                 continue
             seen.add((skill.name, skill.hash))
             skill = skill._replace(folder=folders.get((skill.source, skill.path), skill.folder))
-            clash = self.target.find_clash(known, skill)
+            clash = self.target.find_clash(known, skill) or self._find_shadowed(skill, known)
             if clash and len(found) == 1 and not left_out:
                 raise InvalidArgs(clash)
             taken.add(skill.folder)
@@ -180,6 +190,17 @@ class Installer:
                 known[skill.folder] = skill
                 chosen.append(each._replace(skill=skill))
         return SkillSelection(tuple(chosen), tuple(left_out), copies)
+
+    def _find_shadowed(self, skill: InstalledSkill, known: Mapping[str, InstalledSkill]) -> Message | None:
+        """Why a server's skill cannot have its name: another one of the user has it. None if it can."""
+        if not skill.uri or skill.folder in known:
+            return None
+        for root in list_roots(None, self._user_home, self._own_home):
+            place = root.path / skill.folder
+            if root.path != self.target.skills and (place / SKILL_FILE).is_file():
+                told = {"name": skill.folder, "path": place}
+                return Message("{name} is the name of {path}, which it would hide: use --as NAME", **told)
+        return None
 
     def _add_command(self, skill: InstalledSkill, folder: str) -> str:
         source = skill.source
@@ -238,8 +259,12 @@ class Installer:
     ) -> tuple[SkillSource, Fetched, dict[str, Offer]]:
         """Fetch the source of these skills: in the state of the lock if `exact`, else as it is now."""
         first = group[0]
-        source = locked_source(first.source, first.ref, first.commit if exact else "", self.target.bounds)
-        fetched, offers = _fetch(source, [skill.path for skill in group] if exact else [], "", staging, tell)
+        ref, commit, is_mine = first.ref, first.commit if exact else "", not self.target.is_project
+        source = locked_source(first.source, ref, commit, self.target.bounds, self._servers, is_mine=is_mine)
+        if isinstance(source, McpSource):
+            source = source._replace(only=tuple(skill.uri for skill in group if skill.uri))
+        names = [skill.path for skill in group] if exact else []
+        fetched, offers = _fetch(source, names, "", staging, tell)
         return source, fetched, {offer.path: offer for offer in offers}
 
     def plan_update(self, names: Sequence[str] | None, staging: Path, tell: Tell) -> UpdatePlan:
@@ -275,6 +300,8 @@ class Installer:
             return UpdateStep(skill, UpdateState.FAILED, reason=fetched.refused[skill.path])
         if offer is None:
             return UpdateStep(skill, UpdateState.GONE)
+        if offer.files is not None and offer.files == skill.files and offer.path == skill.path:
+            return UpdateStep(skill, UpdateState.CURRENT)
         try:
             candidate = scan_offer(offer, source, fetched, tell, skill.folder)
         except SkillError as error:
@@ -386,7 +413,8 @@ class Installer:
         return SourceRun(address, found, self._reviews.holds_back(found), known is not None, copy.lease)
 
     def _parsed(self, text: str, ref: str) -> ParsedSource:
-        return parse_source(text, ref, cwd=Path.cwd(), root=self.target.bounds, forge=self._forge())
+        root, forge = self.target.bounds, self._forge()
+        return parse_source(text, ref, cwd=Path.cwd(), root=root, forge=forge, servers=self._servers)
 
 
 def _fetch(
@@ -401,7 +429,7 @@ def _chosen(
     text: str, offers: Sequence[Offer], names: Sequence[str], *, everything: bool, ask: AskWhich | None
 ) -> Sequence[Offer]:
     if names:
-        return choose(offers, names) if offers else ()
+        return choose(offers, names)
     if ask and len(offers) > 1 and not everything:
         return choose(offers, ask(text, offers))
     return _pick(text, offers, Message("say which with --skill, or --all"), several=everything)
@@ -411,13 +439,20 @@ def _pick(text: str, offers: Sequence[Offer], how: Message, *, several: bool = F
     """The only offer, or `several`. Otherwise they are listed, never guessed."""
     if not offers:
         raise InvalidArgs(Message("{text} holds no skill: there is no SKILL.md in it", text=text))
-    if len(offers) == 1 or several:
+    if several:
+        return [offer for offer in offers if not _is_nested(offer, offers)]
+    if len(offers) == 1:
         return offers
     listed: list[Json] = [{"name": offer.name, "description": offer.description} for offer in offers]
     names = ", ".join(offer.name for offer in offers[:20]) + (", …" if len(offers) > 20 else "")
     values = {"text": text, "count": len(offers), "how": how, "names": names}
     why = Message("{text} holds {count} skills: {how}. They are: {names}", **values)
     raise InvalidArgs(why, details={"skills": listed})
+
+
+def _is_nested(offer: Offer, offers: Sequence[Offer]) -> bool:
+    """Whether it is a part of another skill of a server: it is installed on its own only if somebody names it."""
+    return bool(offer.uri) and any(offer.path.startswith(f"{other.path}/") for other in offers)
 
 
 def _by_source(skills: Iterable[InstalledSkill], *, exact: bool) -> Iterable[Sequence[InstalledSkill]]:

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from skillyard.catalog.agentfile import SCHEMA_FILE, Role, list_roles, read_role
+from skillyard.catalog.agentfile import SCHEMA_FILE, EntryCheck, Role, list_roles, read_role
 from skillyard.catalog.files import make_below, refuse_links, write_below
 from skillyard.catalog.manifest import MAX_DESCRIPTION
 from skillyard.catalog.roots import AGENT_FILE, ROLES_FOLDER, SKILL_FILE
@@ -328,14 +328,14 @@ def as_role_files(draft: RoleDraft) -> dict[str, str]:
     return {name: rendered(template, draft.lang, words) for name, template in names.items()}
 
 
-def resolve_role(root: Path, name: str) -> Role:
+def resolve_role(root: Path, name: str, check: EntryCheck | None = None) -> Role:
     """A role by its name, or by the path of its folder or file. InvalidArgs with the nearest names if there is none."""
     file = root / ROLES_FOLDER / name / AGENT_FILE
     if "/" not in name and name not in {"", ".", ".."} and file.is_file():
-        return read_role(file)
+        return read_role(file, check)
     path = Path(name)
     if ("/" in name or name.startswith(".")) and (path.is_file() or (path / AGENT_FILE).is_file()):
-        return read_role(path.absolute())
+        return read_role(path.absolute(), check)
     known = [role.name for role in list_roles(root / ROLES_FOLDER)]
     near = get_close_matches(name, known, n=3)
     listed = ", ".join(near or known[:20]) or Message("none")

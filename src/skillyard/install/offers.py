@@ -24,8 +24,9 @@ from skillyard.core.errors import InvalidArgs, SkillNotFound, SourceRefused
 from skillyard.core.messages import Message
 from skillyard.install.address import SkillAddress, SkillSource
 from skillyard.install.names import MAX_CHARACTERS, as_slug
-from skillyard.install.source import Fetched, Tell
+from skillyard.install.source import Fetched, ListedSkill, Tell
 from skillyard.install.target import (
+    FileDigests,
     InstalledSkill,
     ScannedSkill,
     check_tree,
@@ -78,6 +79,9 @@ class Offer(NamedTuple):
     #: Its folder inside the source; empty if the source is the skill.
     path: str
     at: Path
+    #: Of a source that tells what it has before it is fetched: its name for the skill, and its files.
+    uri: str = ""
+    files: FileDigests | None = None
 
 
 @contextmanager
@@ -109,6 +113,8 @@ def _clean(base: Path) -> None:
 
 def find_offers(fetched: Fetched, path: str, source: str) -> tuple[Offer, ...]:
     """Every skill at or below the path, in the order of their paths; each gets a folder name of its own."""
+    if fetched.listed is not None:
+        return _listed_offers(fetched.folder, fetched.listed)
     base = fetched.folder / path if path else fetched.folder
     root = fetched.folder.resolve()
     if not base.is_dir() or base.resolve() != root / base.relative_to(fetched.folder):  # a link that leads elsewhere
@@ -132,6 +138,14 @@ def find_offers(fetched: Fetched, path: str, source: str) -> tuple[Offer, ...]:
     return tuple(offers.values())
 
 
+def _listed_offers(folder: Path, skills: Sequence[ListedSkill]) -> tuple[Offer, ...]:
+    offers: dict[str, Offer] = {}
+    for listed in sorted(skills, key=lambda skill: skill.path):
+        slug, at = unique_slug(listed.name, offers), folder / listed.folder
+        offers[slug] = Offer(listed.name, listed.description, slug, listed.path, at, listed.uri, listed.files)
+    return tuple(offers.values())
+
+
 def unique_slug(name: str, taken: Container[str]) -> str:
     """The name's slug, with a number if another skill has it already."""
     try:
@@ -150,7 +164,7 @@ def choose(offers: Sequence[Offer], names: Sequence[str]) -> tuple[Offer, ...]:
     """The named offers, each once. SkillNotFound, with the known names, if there is none."""
     found: dict[str, Offer] = {}
     for name in names:
-        matches = [offer for offer in offers if offer.path == name]
+        matches = [offer for offer in offers if name in {offer.path, offer.uri or None}]
         matches = matches or [offer for offer in offers if name in {offer.name, offer.folder}]
         if not matches:
             raise SkillNotFound(name, tuple(offer.name for offer in offers[:20]))
@@ -160,6 +174,8 @@ def choose(offers: Sequence[Offer], names: Sequence[str]) -> tuple[Offer, ...]:
 
 def scan_offer(offer: Offer, source: SkillSource, fetched: Fetched, tell: Tell, folder: str = "") -> ScannedSkill:
     """Check and scan every file, and record what it holds. SourceRefused if it may not be installed at all."""
+    if offer.files is not None and (why := fetched.bring([offer.path]).get(offer.path)):
+        raise SourceRefused(why)
     tell(Message("scanning {name}", name=offer.name))
     check_tree(offer.at)
     files = digests_of(offer.at)
@@ -173,6 +189,7 @@ def scan_offer(offer: Offer, source: SkillSource, fetched: Fetched, tell: Tell, 
         reviewed="",
         hash=tree_hash(files),
         files=files,
+        uri=offer.uri,
     )
     return ScannedSkill(skill, offer.at, scanned(offer.at), fetched.is_ours)
 

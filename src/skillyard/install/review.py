@@ -147,7 +147,9 @@ class Reviews:
             fields, held = json.loads(file.read_text("utf-8")), dict[str, ScannedSkill]()
             target = Target(**{key: Path(path) for key, path in fields["place"].items()})
             for folder, about in fields["skills"].items():
-                skill = InstalledSkill(**{key: about[key] for key in InstalledSkill._fields})
+                skill = InstalledSkill(
+                    **{"uri": "", **{key: about[key] for key in InstalledSkill._fields if key in about}}
+                )
                 verdict = ScanVerdict(tuple(map(ThreatHit.of, about["hits"])))
                 held[folder] = ScannedSkill(skill, home / "skills" / folder, verdict, moved_from=about["moved_from"])
         except (ValueError, KeyError, TypeError) as error:

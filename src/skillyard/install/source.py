@@ -4,7 +4,7 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from pathlib import Path
 from types import MappingProxyType
@@ -18,6 +18,21 @@ Tell: TypeAlias = Callable[[str], None]
 T = TypeVar("T")
 
 
+class ListedSkill(NamedTuple):
+    """A skill that a source tells of, with the digests of its files, before any of them is fetched."""
+
+    #: Its folder inside the source.
+    path: str
+    name: str
+    description: str
+    #: What the source itself calls it.
+    uri: str
+    #: Where its files are once they were fetched, below the folder of the fetch.
+    folder: str
+    files: Mapping[str, str]
+    total_bytes: int
+
+
 class Fetched(NamedTuple):
     """A folder to look for skills in, and what the source calls this state of it."""
 
@@ -27,6 +42,10 @@ class Fetched(NamedTuple):
     is_ours: bool = False
     #: Folders of skills that may not be written here, each with the reason.
     refused: Mapping[str, str] = MappingProxyType({})
+    #: Of a source that tells what it has: files come only when `bring` is called.
+    listed: tuple[ListedSkill, ...] | None = None
+    #: Fetches skills, by path, into the folder. Returns why those were refused that are not there then.
+    bring: Callable[[Sequence[str]], Mapping[str, str]] = lambda _: {}
 
 
 class Limits(NamedTuple):

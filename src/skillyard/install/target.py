@@ -152,7 +152,7 @@ _HEAD = """\
 # Written by skillyard; commit it. `skillyard restore` installs exactly this, `skillyard verify` compares.
 version = 1
 """
-_TEXTS = ("name", "source", "ref", "commit", "path", "reviewed", "hash")
+_TEXTS = ("name", "source", "ref", "commit", "path", "uri", "reviewed", "hash")
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _NEEDED = frozenset({"name", "source", "hash"})
 
@@ -176,6 +176,8 @@ class InstalledSkill(NamedTuple):
     reviewed: str
     hash: str
     files: FileDigests
+    #: What an MCP server calls it: with `source` its identity.
+    uri: str = ""
 
 
 class ScannedSkill(NamedTuple):

@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from skillyard.catalog.fingerprint import fingerprint
 from skillyard.catalog.flowfile import FOLDER, WorkflowFile, WorkflowStep, is_of_type, list_workflows, read_workflow
 from skillyard.catalog.references import Reference, as_text, fill, nearest, references, walk
 from skillyard.catalog.schema_check import SchemaProblem, expected
@@ -40,13 +39,13 @@ from skillyard.core.skill import Severity, Skill, first_of
 from skillyard.core.states import State
 from skillyard.core.values import NOTHING, Json
 from skillyard.editor.change_set import TooManyChangesError, shown
-from skillyard.jobs.jobs import AFTER, Job, may_pass, pause_seconds
+from skillyard.jobs.jobs import AFTER, CANCELLED, Job, may_pass, pause_seconds
 from skillyard.jobs.schedule import PREFIX
 from skillyard.runtime.changes import as_listed
 from skillyard.runtime.check import OUTPUT, as_typed, bind
 from skillyard.store.changes import ChangeState, FlowChanges, StepChanges
 from skillyard.store.runs import RUNNING, Log
-from skillyard.trust.run_policy import is_closed
+from skillyard.trust.run_policy import is_closed, mark_of_skill
 
 if TYPE_CHECKING:
     from skillyard.jobs.dbos_engine import DurableSteps
@@ -120,7 +119,7 @@ class Workflows(NamedTuple):
             flow={
                 "file": file,
                 "digest": workflow.digest,
-                "skills": {name: fingerprint(skill.folder) for name, skill in found.items()},
+                "skills": {name: mark_of_skill(skill) for name, skill in found.items()},
                 "commands": [name for name, skill in found.items() if skill.kind.takes_text],
                 "steps": [step.id for step in workflow.steps],
             },
@@ -348,12 +347,15 @@ class FlowRun:
             self.halt.set()
             for run_id in underway.list():
                 if run_id.startswith(f"{self.id}."):
-                    underway.stop(run_id)
+                    underway.stop(run_id, underway.stopped.get(self.id, CANCELLED))
 
         def close(result: Result) -> dict[str, Json]:
             meta = {**clock.meta(_AGENT, {"run": self.id, "host": self.attempts.host}), **result.meta}
-            told = self.job.cancelled_result() if self.halt.is_set() else result._replace(meta=meta).as_dict()
-            runs.put(row._replace(state=str(told["state"]), seconds=clock.seconds, result=told))
+            told, state = result._replace(meta=meta).as_dict(), str(result.state)
+            if self.halt.is_set():
+                state = underway.stopped.get(self.id, CANCELLED)
+                told = self.job.cancelled_result(state)
+            runs.put(row._replace(state=state, seconds=clock.seconds, result=told))
             return told
 
         with self.project.logs.open(self.id) as log, underway.running(self.id) as stop, self.changes.open(resumes):

@@ -7,7 +7,7 @@ kept with the runs. A retry is another attempt, with an id that starts like the 
 import hashlib
 import os
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from skillyard.core.child_process import DEPTH
@@ -15,6 +15,7 @@ from skillyard.core.errors import (
     Cancelled,
     InvalidArgs,
     PermissionDenied,
+    Replaced,
     RuntimeFailed,
     ScriptFailed,
     SkillError,
@@ -26,12 +27,18 @@ from skillyard.core.values import NOTHING, Json
 from skillyard.dispatch.request import check_task
 from skillyard.jobs.engine import Stage, Ticket, TicketStatus, Work
 from skillyard.scripts.prompt_grammar import Addressee, addressee, parse_prompt, parse_script_calls
-from skillyard.store.runs import Run, Runs
+from skillyard.store.runs import RUNNING, Run, Runs
 
 if TYPE_CHECKING:
     from skillyard.jobs.dbos_engine import DurableEngine
 
 QUEUE = "default"
+#: How a job ended that was taken back, beside the states of a result: neither is a failure.
+CANCELLED, REPLACED = "cancelled", "replaced"
+#: In the body of a ticket: a notice that could not be delivered, and is sent again.
+NOTICE = "notice"
+#: Among so many latest tickets is the one that replaced a run.
+_RECENT = 200
 #: In `Job.flow`: the attempt whose results are kept up to the first step that failed.
 AFTER = "after"
 _LABEL_CHARACTERS = 40
@@ -80,6 +87,8 @@ class Job(NamedTuple):
     flow: Mapping[str, Json] = NOTHING
     #: For a run that is part of a flow: which step.
     step: str = ""
+    #: The run that this one takes the place of.
+    replaces: str = ""
     task: AgentTask | None = None
 
     @property
@@ -140,8 +149,8 @@ class Job(NamedTuple):
             result=result,
         )
 
-    def cancelled_result(self) -> dict[str, Json]:
-        return self.failed_result(Cancelled(self.label))
+    def cancelled_result(self, state: str = CANCELLED) -> dict[str, Json]:
+        return self.failed_result((Replaced if state == REPLACED else Cancelled)(self.label))
 
     def failed_result(self, error: SkillError) -> dict[str, Json]:
         return error_result(error, self.agent, Lang(self.lang), {}).as_dict()
@@ -180,7 +189,7 @@ class JobStatus(NamedTuple):
     id: str
     run: str
     job: Job
-    #: queued, running, or how it ended: a state of the envelope.
+    #: queued, running, or how it ended: cancelled, replaced, or a state of the envelope.
     state: str
     created: float
     result: Mapping[str, Json] = NOTHING
@@ -191,8 +200,15 @@ class JobStatus(NamedTuple):
 
 
 class Jobs:
-    def __init__(self, engine: "DurableEngine", history: Runs, new_id: Callable[[], str]) -> None:
-        self.engine, self._history, self._new_id = engine, history, new_id
+    def __init__(
+        self,
+        engine: "DurableEngine",
+        history: Runs,
+        new_id: Callable[[], str],
+        is_held: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        """`is_held` tells whether the runtime of a run lives on this machine."""
+        self.engine, self._history, self._new_id, self._is_held = engine, history, new_id, is_held
 
     def enqueue(self, job: Job, job_id: str = "", delay_seconds: float = 0.0) -> str:
         job_id = job_id or self._new_id()
@@ -217,8 +233,12 @@ class Jobs:
     def list(self, limit: int) -> tuple[JobStatus, ...]:
         """The latest first: those that the engine knows, and those that only we still do."""
         found: dict[str, JobStatus] = {}
+        replaced: set[str] = set()
         for status in self.engine.list(limit):
-            known = _from_ticket(status)
+            if NOTICE in status.ticket.body:
+                continue
+            replaced.add(str(status.ticket.body.get("replaces")))
+            known = _from_ticket(status, replaced)
             other = found.get(known.id, known)
             latest = max(known, other, key=lambda each: each.job.attempt)
             found[known.id] = latest._replace(created=min(known.created, other.created))
@@ -230,13 +250,23 @@ class Jobs:
         return tuple(sorted(found.values(), key=lambda known: (known.created, known.id), reverse=True))[:limit]
 
     def find(self, job_id: str) -> JobStatus:
-        """Return a job by its id, or by a unique beginning of it. Raise InvalidArgs otherwise."""
+        """Return a job by its id, or by a unique beginning of it, with what came of a late notice. Raise InvalidArgs
+        otherwise."""
         found = [known for known in self.list(1000) if known.id.startswith(job_id) or known.run == job_id]
         found = [known for known in found if job_id in {known.id, known.run}] or found
         if not job_id or len(found) != 1:
             msg = Message("no job {job_id!r} here, or more than one starts so", job_id=job_id)
             raise InvalidArgs(msg, advice=Message("`skillyard jobs` lists them with their ids"))
-        return found[0]
+        told = found[0].told
+        while (status := self.engine.find(str(told.get("next") or ""))) and status.answer:
+            later = status.answer.get("told")
+            told = later if isinstance(later, Mapping) else NOTHING
+        return found[0]._replace(told=told)
+
+    def stopped_state(self, run_id: str) -> str:
+        """Return how a run ended that the engine has as cancelled: `replaced` if another took its place."""
+        recent = self.engine.list(_RECENT)
+        return REPLACED if any(each.ticket.body.get("replaces") == run_id for each in recent) else CANCELLED
 
     def latest(self, job_id: str) -> JobStatus | None:
         """Return its latest attempt, or None if there is no such job."""
@@ -254,10 +284,24 @@ class Jobs:
                 "`skillyard jobs show <id>` tells how it ended; `skillyard jobs retry <id>` tries what failed again"
             )
             raise InvalidArgs(Message("{id} is over: {state}", id=known.id, state=known.state), advice=advice)
-        cancelled = known._replace(state="error", result=known.job.cancelled_result())
-        if known.state == Stage.QUEUED:
-            self._history.put(known.job.as_row(known.run, known.created, cancelled.result))
-        return cancelled
+        return self._record_stop(known)
+
+    def replace(self, before: JobStatus) -> None:
+        """Stop a run whose place another has taken. Nothing is done if it is over."""
+        if self.engine.cancel(before.run):
+            self._record_stop(before, REPLACED)
+
+    def _record_stop(self, known: JobStatus, state: str = CANCELLED) -> JobStatus:
+        """Write the end of a run that nobody makes any more; whoever makes one writes its end."""
+        stopped = known._replace(state=state, result=known.job.cancelled_result(state))
+        row = self._history.find(known.run)
+        if known.state == Stage.QUEUED and row is None:
+            self._history.put(known.job.as_row(known.run, known.created, stopped.result)._replace(state=state))
+        rows = (row, *self._history.list_of(known.run)) if known.job.flow else (row,)
+        for each in rows:
+            if each and each.state == RUNNING and not self._is_held(each.id):
+                self._history.put(each._replace(state=state, result=stopped.result))
+        return stopped
 
     def retry(self, job_id: str, *, from_start: bool = False) -> JobStatus:
         """Enqueue one more attempt of what failed, with the skill as it is now. A flow resumes with its first failed
@@ -313,7 +357,8 @@ def jitter_of(job_id: str, most: float) -> float:
     return random.Random(job_id).random() * most  # noqa: S311  (spreads load, guards nothing)
 
 
-def _from_ticket(status: TicketStatus) -> JobStatus:
+def _from_ticket(status: TicketStatus, replaced: Container[str] = ()) -> JobStatus:
+    """`replaced`: runs whose place others took."""
     job, run_id = Job.from_body(status.ticket.body), status.ticket.id
     answer: Mapping[str, Any] = status.answer or {}
     result: Mapping[str, Json] = answer.get("result") or NOTHING
@@ -321,7 +366,8 @@ def _from_ticket(status: TicketStatus) -> JobStatus:
     if status.stage is Stage.DONE:
         state = str(result.get("state", "error"))
     elif status.stage is Stage.CANCELLED:
-        state, result = "error", job.cancelled_result()
+        state = REPLACED if run_id in replaced else CANCELLED
+        result = job.cancelled_result(state)
     elif status.stage is Stage.BROKEN:
         state, result = "error", job.failed_result(RuntimeFailed(status.trouble or Message("the worker failed")))
     following, told = str(answer.get("next") or ""), answer.get("told") or NOTHING

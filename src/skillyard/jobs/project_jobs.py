@@ -5,26 +5,29 @@ is made again, under the same run id, which the skill gets as `context.request_i
 """
 
 import hashlib
+import os
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from skillyard.catalog.agentfile import Role, read_role
 from skillyard.catalog.bounds import read_bounds
 from skillyard.catalog.files import read_plain
-from skillyard.catalog.fingerprint import fingerprint
 from skillyard.catalog.skill_text import decode
 from skillyard.core.cancel_token import CancelToken
 from skillyard.core.capability import ALLOWED_TOOLS, SCHEDULE
+from skillyard.core.child_process import DEPTH
 from skillyard.core.errors import (
+    Cancelled,
     ExtraMissing,
     InvalidArgs,
     MultiStep,
     NotGranted,
+    RoleInvalid,
     SkillChanged,
     SkillError,
     SkillNotFound,
@@ -34,8 +37,19 @@ from skillyard.core.result import Clock, Request, Result, error_result
 from skillyard.core.values import Json
 from skillyard.jobs.engine import EngineConfig, Stage, Ticket, TimetableEntry
 from skillyard.jobs.flow import FlowRun, Watch, Workflows
-from skillyard.jobs.jobs import AgentTask, Job, Jobs, jitter_of, next_attempt, refuse_loops, tick_id, with_task
-from skillyard.jobs.notify import Notifier
+from skillyard.jobs.jobs import (
+    CANCELLED,
+    NOTICE,
+    AgentTask,
+    Job,
+    Jobs,
+    jitter_of,
+    next_attempt,
+    refuse_loops,
+    tick_id,
+    with_task,
+)
+from skillyard.jobs.notify import Notifier, failure_notice, untold_repeats
 from skillyard.jobs.schedule import PREFIX, ProjectSchedules, Schedule, beat
 from skillyard.runtime.check import check
 from skillyard.runtime.pipeline import Runtime
@@ -44,6 +58,7 @@ from skillyard.sandbox.launch import Sandbox
 from skillyard.scripts.prompt_grammar import parse_script_calls
 from skillyard.store.changes import ChangeSets
 from skillyard.store.runs import RUNNING, Logs, Runs
+from skillyard.trust.run_policy import mark_of_skill
 
 if TYPE_CHECKING:
     from skillyard.dispatch.request import DispatchRequest
@@ -54,6 +69,13 @@ _TAKE_OVER_SECONDS = 3.0
 _FORGET_SECONDS = 3600.0
 _BACK_UP_SECONDS = 60.0
 _DAY = 86_400.0
+_TRUST_SECONDS = 5.0
+#: In the timetable: a schedule that was told to wait for trust. It starts anew when it is trusted.
+_WAITS = "waits for trust"
+#: Between the attempts to deliver a notice.
+_NOTICE_PAUSES = (2.0, 10.0, 60.0, 300.0, 1800.0, 7200.0)
+#: So many runs of a schedule are looked through for an equal failure.
+_MOST_BEFORE = 500
 #: A text for an agent is no archive.
 _MOST_BYTES = 200_000
 Tell = Callable[[str], None]
@@ -64,6 +86,8 @@ class Underway:
 
     def __init__(self) -> None:
         self._tokens: dict[str, CancelToken] = {}
+        #: How the attempts ended that were stopped.
+        self.stopped: dict[str, str] = {}
 
     @contextmanager
     def running(self, run_id: str) -> Iterator[CancelToken]:
@@ -72,17 +96,24 @@ class Underway:
             yield token
         finally:
             del self._tokens[run_id]
+            self.stopped.pop(run_id, None)
 
     def list(self) -> tuple[str, ...]:
         return tuple(self._tokens)
 
-    def stop(self, run_id: str) -> bool:
+    def stop(self, run_id: str, state: str = CANCELLED) -> bool:
         """Stop an attempt. Return False if it was stopped before, or does not run here."""
         token = self._tokens.get(run_id)
         if token is None or token.cancelled:
             return False
+        self.stopped[run_id] = state
         token.cancel()
         return True
+
+
+def _is_taken_back(result: Mapping[str, Json]) -> bool:
+    data = result.get("data")
+    return isinstance(data, Mapping) and data.get("type") == Cancelled.type
 
 
 class Attempts:
@@ -100,6 +131,8 @@ class Attempts:
         self.underway = Underway()
 
     def __call__(self, ticket: Ticket, steps: "DurableSteps") -> dict[str, Json]:
+        if NOTICE in ticket.body:
+            return self._send_again(ticket, steps)
         job = Job.from_body(ticket.body)
         if job.flow:
             result = FlowRun(self, ticket.id, job, steps).run()
@@ -115,10 +148,49 @@ class Attempts:
             steps.follow(again)
         else:
             self._tell(Message("{id} {label}: {state}", **about))
-            if job.on_failure and result["state"] not in {"success", "partial"}:
-                notifier = Notifier(self.project.sandbox, self.project.root, self.project.own_home)
-                told = steps.run("tell", lambda: notifier.notify(job, result))
+            job = job._replace(on_failure=job.on_failure or self.project.notify_to)
+            if job.on_failure and result["state"] not in {"success", "partial"} and not _is_taken_back(result):
+                told = steps.run("tell", lambda: self._notify(job, result))
+                told = self._send_later(job, ticket.id, failure_notice(job, result), told, 0, steps)
         return {"result": result, "next": again.id if again else "", "told": told}
+
+    def _notify(self, job: Job, result: Mapping[str, Json]) -> dict[str, Json]:
+        is_told, repeats = True, 0
+        if job.schedule:
+            before = self.project.history().latest_of(job.label, _MOST_BEFORE)
+            is_told, repeats = untold_repeats(job, result, before, time.time())
+        if not is_told:
+            return {"to": "", "ok": True, "repeats": repeats, "msg": Message("the same as before: told once a day")}
+        return self.project.notifier().notify(job, result, repeats)
+
+    def _send_later(
+        self,
+        job: Job,
+        run_id: str,
+        notice: Mapping[str, Json],
+        told: dict[str, Json],
+        tried: int,
+        steps: "DurableSteps",
+    ) -> dict[str, Json]:
+        """Queue a notice that failed to be sent again, later each time. Return what is kept of it."""
+        if told["ok"]:
+            return told
+        about = {"label": job.label, "id": job.first or run_id, "reason": told["msg"]}
+        if tried == len(_NOTICE_PAUSES) or os.environ.get(DEPTH):
+            self._tell(Message("{id} {label}: the notice failed for good: {reason}", **about))
+            return told
+        self._tell(Message("{id} {label}: the notice failed and is sent again: {reason}", **about))
+        body = {**job._replace(on_failure="").as_body(), NOTICE: {"to": job.on_failure, "tried": tried + 1, **notice}}
+        later = Ticket(f"{run_id.partition('~')[0]}~{tried + 1}", job.queue, body, _NOTICE_PAUSES[tried])
+        steps.follow(later)
+        return {**told, "next": later.id}
+
+    def _send_again(self, ticket: Ticket, steps: "DurableSteps") -> dict[str, Json]:
+        notice = dict(cast("Mapping[str, Json]", ticket.body[NOTICE]))
+        to, tried = str(notice.pop("to")), int(str(notice.pop("tried")))
+        job = Job.from_body(ticket.body)._replace(on_failure=to)
+        told = steps.run("tell", lambda: self.project.notifier().send(to, notice))
+        return {"told": self._send_later(job, ticket.id, notice, told, tried, steps)}
 
     def run(self, run_id: str, job: Job, changes: Callable[[], ChangeSets] | None = None) -> dict[str, Json]:
         """Make one run under this id. Its row is kept whatever came of it. `changes` takes those of a flow's step."""
@@ -135,11 +207,12 @@ class Attempts:
                     result = runtime.run(job.as_request(), self._on_progress, stop)
             except SkillError as error:
                 result = error_result(error, job.agent, Lang(job.lang), clock.meta(job.agent))
+            state = self.underway.stopped.get(run_id, CANCELLED)
         meta = {**result.meta, "run": run_id, "host": self.host}
-        told = job.cancelled_result() if stop.cancelled else result._replace(meta=meta).as_dict()
+        told = job.cancelled_result(state) if stop.cancelled else result._replace(meta=meta).as_dict()
         row = runs.find(run_id)
         if stop.cancelled and row:
-            runs.put(row._replace(state="error", result=told))
+            runs.put(row._replace(state=state, result=told))
         elif row is None or row.state == RUNNING:
             runs.put(job.as_row(run_id, clock.moment.timestamp(), told))
         return told
@@ -149,7 +222,7 @@ class Attempts:
 
         def is_as_queued() -> bool:
             try:
-                return fingerprint(self.project.runtime().resolve(job.as_request()).folder) == job.fingerprint
+                return mark_of_skill(self.project.runtime().resolve(job.as_request())) == job.fingerprint
             except SkillNotFound:
                 return False
 
@@ -189,6 +262,9 @@ class WorkerLoop(NamedTuple):
     keep_days: float = 30.0
     beat_seconds: float = 1.0
     back_up: Callable[[], None] = lambda: None
+    #: The schedules that nobody trusted, and who is told of them.
+    untrusted: Callable[[], Sequence[Schedule]] = tuple
+    notify: Callable[[Mapping[str, Json]], object] = lambda _: None
 
     def serve(
         self, queues: Mapping[str, int], ended: threading.Event, on_lost: Callable[[], None], *, drain: bool
@@ -198,6 +274,7 @@ class WorkerLoop(NamedTuple):
         every = {
             self.watch: 0.0,
             self.tick: 0.0,
+            self.tell_waiting: _TRUST_SECONDS,
             self.take_over: _TAKE_OVER_SECONDS,
             self.forget: _FORGET_SECONDS,
             self.back_up: _BACK_UP_SECONDS,
@@ -221,8 +298,10 @@ class WorkerLoop(NamedTuple):
         """Stop what was cancelled elsewhere."""
         for run_id in self.attempts.underway.list():
             status = self.jobs.engine.find(run_id)
-            if status and status.stage is Stage.CANCELLED and self.attempts.underway.stop(run_id):
-                self.tell(Message("{run_id}: cancelled", run_id=run_id))
+            if status and status.stage is Stage.CANCELLED:
+                state = self.jobs.stopped_state(run_id)
+                if self.attempts.underway.stop(run_id, state):
+                    self.tell(Message("{run_id}: {state}", run_id=run_id, state=state))
 
     def take_over(self) -> None:
         for dead in self.jobs.engine.take_over():
@@ -230,6 +309,23 @@ class WorkerLoop(NamedTuple):
 
     def forget(self) -> None:
         self.jobs.engine.forget_before(self.jobs.engine.now() - self.keep_days * _DAY)
+
+    def tell_waiting(self) -> None:
+        """Tell once of each schedule that it waits for trust, whichever worker sees it first."""
+        timetable = self.jobs.engine.timetable
+        lines = {line.name: line for line in timetable.list()}
+        fresh = []
+        for schedule in self.untrusted():
+            line = lines.get(schedule.name)
+            if line is None:
+                timetable.put(TimetableEntry(schedule.name, when=_WAITS))
+            elif line.when == _WAITS or not timetable.swap(line, line._replace(when=_WAITS)):
+                continue
+            fresh.append(schedule.name)
+        if fresh:
+            waits = Message("wait for `skillyard trust`: {names}", names=", ".join(fresh))
+            told: dict[str, Json] = {"state": "waiting", "schedules": list(fresh), "summary": str(waits)}
+            self.notify(told)
 
     def tick(self) -> None:
         """Fire what is due. Whoever else does the same fires the same ids, and the engine takes each once."""
@@ -260,13 +356,12 @@ class WorkerLoop(NamedTuple):
         found = beat(schedule, line.until, now, busy=is_live)
         if found.tick is not None:
             job = self.job_of(schedule)
-            if found.replaces:
-                try:
-                    self.jobs.cancel(line.latest)
-                except SkillError as error:  # it ended while we looked
-                    self.tell(Message("{place}: {reason}", place=line.latest, reason=error))
+            if before and found.replaces:
+                job = job._replace(replaces=before.run)
             latest = tick_id(self.project, schedule.name, found.tick)
             self.jobs.enqueue(job, latest, jitter_of(latest, schedule.jitter_seconds))
+            if before and found.replaces:  # after the other is known, so that it is told as replaced
+                self.jobs.replace(before)
         if (found.until, latest) != (line.until, line.latest):
             self.jobs.engine.timetable.swap(line, line._replace(until=found.until, latest=latest))
 
@@ -302,6 +397,8 @@ class ProjectJobs(NamedTuple):
     make_request: "Callable[[str, str | None, Path], DispatchRequest]"
     dispatch: "Callable[[DispatchRequest, CancelToken], Result]"
     back_up: Callable[[], None]
+    #: Whom a failure is told to where the job names nobody.
+    notify_to: str = ""
 
     def open_engine(self) -> "DurableEngine":
         config = self.engine_config()
@@ -317,7 +414,10 @@ class ProjectJobs(NamedTuple):
             yield self.of(engine)
 
     def of(self, engine: "DurableEngine") -> Jobs:
-        return Jobs(engine, self.history(), self.new_id)
+        return Jobs(engine, self.history(), self.new_id, self.logs.is_held)
+
+    def notifier(self) -> Notifier:
+        return Notifier(self.sandbox, self.root, self.own_home)
 
     @property
     def workflows(self) -> Workflows:
@@ -334,7 +434,7 @@ class ProjectJobs(NamedTuple):
         request = job.as_request()
         skill = self.runtime().resolve(request)
         check(skill, request, self.root, "")
-        return job._replace(fingerprint=fingerprint(skill.folder))
+        return job._replace(fingerprint=mark_of_skill(skill))
 
     def for_task(self, job: Job, task: AgentTask) -> Job:
         """Return the job for a task. Raise PermissionDenied if an agent queues a task for an agent."""
@@ -362,7 +462,7 @@ class ProjectJobs(NamedTuple):
         try:
             if is_flow:
                 return self.workflows.complete(job)
-            return job._replace(fingerprint=fingerprint(self.runtime().resolve(Request(name=job.skill)).folder))
+            return job._replace(fingerprint=mark_of_skill(self.runtime().resolve(Request(name=job.skill))))
         except SkillError as error:
             return job._replace(flow={"broken": error.msg}) if is_flow else job
 
@@ -415,6 +515,8 @@ class ProjectJobs(NamedTuple):
             return found[name]
         if any(each.name == name for each in schedules.untrusted()):
             raise NotGranted(Message("the schedule {name}", name=name), "skillyard trust")
+        if mistake := schedules.mistakes.get(name.partition("/")[0]):
+            raise RoleInvalid(mistake)
         advice = Message("`skillyard jobs schedules` lists them")
         raise InvalidArgs(Message("no schedule {name!r} here", name=name), advice=advice)
 
@@ -432,10 +534,20 @@ class ProjectJobs(NamedTuple):
         return Attempts(self, tell, watch)
 
     def worker_loop(self, jobs: Jobs, tell: Tell, lang: Lang, on_progress: OnProgress = None) -> WorkerLoop:
+        schedules = self.schedules(tell, announce=lang)
+
+        def notify(told: Mapping[str, Json]) -> None:
+            if self.notify_to:
+                sent = self.notifier().send(self.notify_to, {"project": str(self.root), **told})
+                if not sent["ok"]:
+                    tell(Message("the notice failed: {reason}", reason=sent["msg"]))
+
         return WorkerLoop(
             jobs=jobs,
             attempts=Attempts(self, tell, on_progress=on_progress),
-            schedules=self.schedules(tell, announce=lang),
+            schedules=schedules,
+            untrusted=schedules.untrusted,
+            notify=notify,
             job_of=lambda schedule: self.for_schedule(schedule, lang),
             project=self.engine_config().project,
             tell=tell,

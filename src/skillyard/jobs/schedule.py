@@ -242,6 +242,8 @@ class ProjectSchedules:
         self._unread: set[str] = set()
         self._served: object = None
         self._waiting = ""
+        #: By role: the first mistake of its file, with its line.
+        self.mistakes: dict[str, Message] = {}
 
     def __call__(self, lines: Sequence[TimetableEntry]) -> tuple[Schedule, ...]:
         found: list[Schedule] = []
@@ -272,9 +274,11 @@ class ProjectSchedules:
         if stamp == before[0]:
             return before
         role = read_role(file)
+        self.mistakes.pop(role.name, None)
         found = from_agent(role.schedule, role.name, self._zone)
         if wrong := [finding for finding in role.findings if finding.severity is Severity.ERROR]:
             name, first = role.name, first_of(wrong, f"agents/{role.name}/{AGENT_FILE}")
+            self.mistakes[name] = first
             self._tell(Message("{first}; `skillyard role validate {role}` tells what to do", first=first, role=name))
             found = found or before[1]
         return stamp, found

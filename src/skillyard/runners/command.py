@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 
 from skillyard.core.errors import InvalidCommand, InvalidParam, ProgramMissing
 from skillyard.core.messages import RAN, RAN_TO, Message
-from skillyard.core.patterns import lazy_pattern
 from skillyard.core.result import Call, Outcome
 from skillyard.core.skill import NAME, OWN_SLOTS, SLOT, ParamType, Skill
-from skillyard.core.values import Json
+from skillyard.core.values import Json, lazy_pattern
 from skillyard.runners.interpreters import find_program as find_installed
 from skillyard.runners.interpreters import interpreter_of, runs_python
 from skillyard.runners.kind import (

@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 from skillyard.catalog.files import read_plain
 from skillyard.core.errors import InvalidCommand, ProgramMissing
 from skillyard.core.messages import Message
-from skillyard.core.patterns import lazy_pattern
+from skillyard.core.values import lazy_pattern
 from skillyard.sandbox.launch import PYTHON_PARTS, existing_parts, is_inside, is_system
 
 _BY_ENDING: Mapping[str, tuple[str, ...]] = {

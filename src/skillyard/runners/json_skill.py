@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from skillyard.core.errors import OutputTooLarge, PermissionDenied, RuntimeFailed, SkillError, Timeout
+from skillyard.core.errors import InvalidParam, OutputTooLarge, PermissionDenied, RuntimeFailed, SkillError, Timeout
 from skillyard.core.messages import Message
 from skillyard.core.result import Call, Outcome, as_size, meaningful
 from skillyard.core.skill import Skill
@@ -31,6 +31,8 @@ from skillyard.sandbox.launch import OUTPUT_BYTES, Exit, Launch, Sandbox
 if TYPE_CHECKING:
     from skillyard.runners.probes import Probe, Trial
 
+#: The field of a skill whose program reads its params beside `action`.
+FLAT_PARAMS = "flat_params"
 _CODES: Mapping[str, str] = {
     "ParamMissing": "MISSING_PARAM",
     "InvalidParam": "INVALID_PARAM",
@@ -63,7 +65,10 @@ def plan(call: Call) -> Launch:
         raise PermissionDenied(Message("{entry} leads out of {folder}", entry=call.skill.entry, folder=folder))
     if not entry.is_file():
         raise RuntimeFailed(Message("the entry {entry} is missing in {folder}", entry=call.skill.entry, folder=folder))
-    request: dict[str, Json] = {"action": call.action, "params": call.params, "context": call.context}
+    given = call.params if call.skill.fields.get(FLAT_PARAMS) is True else {"params": call.params}
+    if taken := sorted({"action", "context"} & given.keys()):
+        raise InvalidParam(Message("{name} is the request's own key beside flat params", name=taken[0]))
+    request: dict[str, Json] = {"action": call.action, **given, "context": call.context}
     return Launch(
         argv=(*interpreter_of(entry), str(call.run_folder / call.skill.entry)),
         cwd=call.run_folder if call.skill.role else call.root,

@@ -33,11 +33,10 @@ from skillyard.core.errors import (
     error_classes,
 )
 from skillyard.core.messages import Message
-from skillyard.core.patterns import lazy_pattern
 from skillyard.core.result import Call, Outcome, Result, as_size, meaningful
 from skillyard.core.skill import Skill
 from skillyard.core.states import State
-from skillyard.core.values import NOTHING, Json, check_value
+from skillyard.core.values import NOTHING, Json, check_value, lazy_pattern
 from skillyard.runners.interpreters import run_path
 from skillyard.runners.leftovers import BOX, Snapshot, snapshot_of, stamp_of
 from skillyard.sandbox.launch import Exit, Launch, Policy, Sandbox

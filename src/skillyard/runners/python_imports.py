@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterable, Iterator
 
-from skillyard.core.patterns import lazy_pattern
+from skillyard.core.values import lazy_pattern
 
 #: What ends a program whose import failed.
 _ENDS = lazy_pattern(r"\b(?:sys\.exit|os\._exit|exit|quit)\(")

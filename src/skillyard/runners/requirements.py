@@ -22,9 +22,8 @@ from typing import NamedTuple
 from skillyard.core.capability import PACKAGE, PACKAGES, WITHOUT
 from skillyard.core.errors import InvalidCommand, ProgramMissing
 from skillyard.core.messages import Message
-from skillyard.core.patterns import lazy_pattern
 from skillyard.core.skill import Skill
-from skillyard.core.values import Json
+from skillyard.core.values import Json, lazy_pattern
 from skillyard.runners.interpreters import find_program, interpreter_of, is_javascript, is_python, read_head, version_of
 from skillyard.runners.kind import load_kind
 from skillyard.sandbox.launch import Launch, Mount

@@ -14,10 +14,9 @@ from pathlib import Path
 
 from skillyard.core.errors import InvalidArgs, InvalidParam, MetadataMissing, ParamMissing
 from skillyard.core.messages import Message
-from skillyard.core.patterns import lazy_pattern
 from skillyard.core.result import Call, Request
 from skillyard.core.skill import Param, ParamType, Skill
-from skillyard.core.values import Json, check_value
+from skillyard.core.values import Json, check_value, lazy_pattern
 from skillyard.trust.run_policy import NamedPath, find_named, resolve_output
 
 #: The slot that we fill ourselves, and that a caller may name.

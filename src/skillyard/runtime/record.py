@@ -45,7 +45,12 @@ class Recorder(NamedTuple):
                 yield record
             finally:
                 record.close()
-        for run_id in self.runs.forget_before(run.started - self.keep_days * _DAY, self.keep):
+        oldest = run.started - self.keep_days * _DAY
+        if run.job:
+            gone = self.runs.forget_jobs_before(oldest, self.keep, run.started)
+        else:
+            gone = self.runs.forget_before(oldest, self.keep)
+        for run_id in gone:
             self.logs.remove(run_id)
             if self.changes:
                 self.changes.forget(run_id)

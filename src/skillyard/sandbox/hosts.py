@@ -9,7 +9,7 @@ import socket
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from skillyard.core.patterns import lazy_pattern
+from skillyard.core.values import lazy_pattern
 
 DEFAULT_PORTS: Final = (80, 443)  # without a port a host is granted for HTTP and HTTPS
 _LABEL: Final = lazy_pattern(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?", re.ASCII)

@@ -18,7 +18,7 @@ from typing import Any, Self, TypeVar
 
 from skillyard.core.errors import SkillError, StateDamaged, StateNewer
 from skillyard.core.messages import Message
-from skillyard.core.patterns import lazy_pattern
+from skillyard.core.values import lazy_pattern
 from skillyard.store import locks
 from skillyard.store.locks import LOCK_SECONDS
 

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from skillyard.core.capability import is_capability, is_path
 from skillyard.core.errors import InvalidArgs, SkillError, StateDamaged, StateNewer, StateUnsafe, StoreFailed
 from skillyard.core.messages import Message
-from skillyard.core.patterns import lazy_pattern
+from skillyard.core.values import lazy_pattern
 from skillyard.store import locks
 from skillyard.store.atomic import damaged_name, sync, write_atomically
 from skillyard.store.locks import LOCK_SECONDS

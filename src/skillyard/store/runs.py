@@ -43,6 +43,8 @@ class Run(NamedTuple):
     result: Mapping[str, Json] = NOTHING
 
 
+_MONTH = 30 * 86_400.0
+_KEPT_OF_SCHEDULE = 100
 _COLUMNS = ", ".join(Run._fields)
 _REPLACED = ", ".join(f"{name} = excluded.{name}" for name in Run._fields)
 
@@ -87,6 +89,10 @@ class Runs:
         """Only the attempts of jobs."""
         return self._select("AND job != '' ORDER BY started DESC, id DESC LIMIT ?", limit)
 
+    def latest_of(self, job: str, limit: int) -> tuple[Run, ...]:
+        """Those of one job, the latest first."""
+        return self._select("AND job = ? ORDER BY started DESC, id DESC LIMIT ?", job, limit)
+
     def list_of(self, job: str) -> tuple[Run, ...]:
         """Those of one job, or of the flow of that id, the first first."""
         return self._select("AND job = ? ORDER BY started, id", job)
@@ -102,15 +108,41 @@ class Runs:
         return (exact or runs)[0] if run_id and (exact or len(runs) == 1) else None
 
     def forget_before(self, moment: float, keep: int) -> tuple[str, ...]:
-        """Drop what is older, or beyond the newest `keep`; return the ids, whose logs can go too.
-
-        A flow's own row goes only by its age: it is older than the runs of its steps, and they may be many."""
+        """Drop what is older, or beyond the newest `keep`; return the ids, whose logs can go too. Runs of jobs are
+        apart: see `forget_jobs_before`."""
+        query = "SELECT count(*), min(started) FROM runs WHERE project = ?"
+        count, first = self._connection.execute(query, (self._project,)).fetchone()
+        if count <= keep and (first is None or first >= moment):
+            return ()  # mostly; to look takes a tenth of the time of the statement below
         rows = self._connection.execute(
-            "DELETE FROM runs WHERE project = ? AND state != ? AND (started < ? OR (kind != 'flow' AND id NOT IN "
-            "(SELECT id FROM runs WHERE project = ? ORDER BY started DESC, id DESC LIMIT ?))) RETURNING id",
+            "DELETE FROM runs WHERE project = ? AND state != ? AND job = '' AND (started < ? OR id NOT IN "
+            "(SELECT id FROM runs WHERE project = ? AND job = '' ORDER BY started DESC, id DESC LIMIT ?)) RETURNING id",
             (self._project, RUNNING, moment, self._project, keep),
         )
         return tuple(run_id for (run_id,) in rows.fetchall())
+
+    def forget_jobs_before(self, moment: float, keep: int, now: float) -> tuple[str, ...]:
+        """The same for the runs of jobs. The last of each schedule stay, and each failure that is younger than a month.
+
+        A flow's own row goes only by its age: it is older than the runs of its steps, and they may be many."""
+        rows = self._connection.execute(
+            "SELECT id, job, started, json_extract(request, '$.job.schedule') IS NOT NULL FROM runs WHERE project = ? "
+            "AND job != '' AND state != ? AND (state NOT IN ('error', 'timeout') OR started < ?) AND (started < ? OR "
+            "(kind != 'flow' AND id NOT IN (SELECT id FROM runs WHERE project = ? AND job != '' "
+            "ORDER BY started DESC, id DESC LIMIT ?)))",
+            (self._project, RUNNING, now - _MONTH, moment, self._project, keep),
+        ).fetchall()
+        scheduled = {job for _, job, _, is_scheduled in rows if is_scheduled}
+        kept_from = {job: self._started_of_last(job, _KEPT_OF_SCHEDULE) for job in scheduled}
+        gone = [(run_id,) for run_id, job, started, of in rows if not of or started < kept_from[job]]
+        self._connection.executemany("DELETE FROM runs WHERE id = ?", gone)
+        return tuple(run_id for (run_id,) in gone)
+
+    def _started_of_last(self, job: str, count: int) -> float:
+        """Return when the oldest of the last `count` runs of a job started."""
+        query = "SELECT started FROM runs WHERE project = ? AND job = ? ORDER BY started DESC LIMIT 1 OFFSET ?"
+        row = self._connection.execute(query, (self._project, job, count - 1)).fetchone()
+        return float(row[0]) if row else 0.0
 
     def record_use(self, skill: str, moment: float) -> None:
         self._connection.execute(

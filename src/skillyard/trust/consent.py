@@ -118,6 +118,25 @@ def show_wants(grants: Grants, root: Path) -> ShownWants:
     )
 
 
+class Coverage(NamedTuple):
+    """What the trust in a role or in bin/ is for: another byte in one of these files ends it, the others are free."""
+
+    folder: str
+    files: tuple[str, ...]
+    free: tuple[str, ...]
+
+
+def list_coverage(root: Path) -> tuple[Coverage, ...]:
+    found = []
+    folders = sorted(file.parent for file in (root / "agents").glob("*/agent.yaml"))
+    for folder in (*folders, *filter(Path.is_dir, (root / "bin",))):
+        hashes = hash_folder(folder, in_role=folder.parent.name == "agents")
+        every = (path for path, digest in hashes.digests.items() if not digest.startswith("folder:"))
+        free = tuple(path for path in every if path not in set(hashes.covered))
+        found.append(Coverage(folder.relative_to(root).as_posix(), hashes.covered, free))
+    return tuple(found)
+
+
 def trust(grants: Grants, root: Path, shown: ShownWants | None = None) -> None:
     """Store the trust; what roles ask for becomes grants for exactly the bytes of each one's folder."""
     refuse_inside_agents()

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from skillyard.catalog.files import is_utf8
-from skillyard.core.patterns import lazy_pattern
+from skillyard.core.values import lazy_pattern
 
 #: Names of files and folders, as people write patterns, without regard to case.
 FILES = (

@@ -20,6 +20,7 @@ from skillyard.core.skill import Skill
 from skillyard.sandbox.hosts import parse_rule
 from skillyard.store.grants import Grant, Grants
 from skillyard.trust import consent
+from skillyard.trust.mcp_servers import McpServers, is_server
 from skillyard.trust.run_policy import mark_of_skill, resolve_output
 
 
@@ -41,7 +42,8 @@ class Permissions(NamedTuple):
 
     def list(self) -> list[tuple[Grant, bool]]:
         """Return each grant, and whether it still counts."""
-        return [(each, _counts(each)) for each in self.grants.list()]
+        servers = McpServers(self.root, self.user_home, self.grants, {})
+        return [(each, servers.counts(each) if is_server(each) else _counts(each)) for each in self.grants.list()]
 
     def revoke(self, folder: str, capability: str | None) -> int:
         """Return how many grants were taken back; all of the folder's without a capability."""
@@ -53,6 +55,9 @@ class Permissions(NamedTuple):
 
     def show_wants(self) -> consent.ShownWants:
         return consent.show_wants(self.grants, self.root)
+
+    def list_coverage(self) -> tuple[consent.Coverage, ...]:
+        return consent.list_coverage(self.root)
 
     def trust(self, shown: consent.ShownWants) -> None:
         consent.trust(self.grants, self.root, shown)

@@ -37,6 +37,7 @@ from skillyard.sandbox.launch import PRIVATE_HOME, Mount, Policy, is_inside, sys
 from skillyard.store.copies import COPIES_SUFFIX, Copies, FolderCopy
 from skillyard.store.grants import Grants
 from skillyard.trust.hidden_files import find_hidden, is_hidden, list_home
+from skillyard.trust.role_paths import as_folder, find_allowed, find_denied, split_pattern
 
 #: Where skills lie in SKILLYARD_HOME: installed for every project, and staged for one run.
 OWN_SKILLS = ("skills", "adhoc")
@@ -215,9 +216,10 @@ def _within_role(call: Call, found: Permit, granted: frozenset[str]) -> Permit:
     """Narrow the permit of a role's skill to what the role's file allows."""
     bounds = bounds_of(call.skill)
     root, folder = call.root.resolve(), call.skill.folder.resolve()
-    hidden = tuple(resolve_role_path(path, root) for path in bounds.denied)
-    write = _writable(bounds, found.policy, root, folder, granted)
-    _refuse_paths(call, bounds, root, hidden)
+    hidden = find_denied(bounds.denied, root)
+    allowed = _list_allowed(bounds, root, folder)
+    read, write = ((), found.policy.write) if allowed is None else _opened(allowed, root, folder, granted)
+    _refuse_paths(call, allowed, hidden)
     hosts = found.policy.hosts
     if bounds.hosts is not None:  # the granted ones, or those that the file names if all are granted
         hosts = tuple(host for host in _hosts(bounds) if found.policy.network or host in hosts)
@@ -226,6 +228,7 @@ def _within_role(call: Call, found: Permit, granted: frozenset[str]) -> Permit:
         for capability, asked, usual in _limits(bounds)
     )
     policy = found.policy._replace(
+        read=(*found.policy.read, *read),
         write=write,
         hide=(*found.policy.hide, *hidden),
         network=found.policy.network and bounds.network is not False and bounds.hosts is None,
@@ -255,51 +258,75 @@ def _limits(bounds: Bounds) -> tuple[tuple[str, int | None, int], ...]:
 
 
 def _capability_for(path: str, root: Path, folder: Path) -> str:
-    """Return the capability that a path needs; empty if the rules already allow it."""
-    place = resolve_role_path(path, root)
+    """Return the capability that a path or pattern needs; empty if the rules already allow it."""
+    path = as_folder(path)
+    if path.startswith("!"):
+        raise RoleInvalid(Message("workspace.allowed_paths: {path} allows nothing: deny it instead", path=path))
+    base, rest = split_pattern(path)
+    place = resolve_role_path(base, root)
     if not place.is_relative_to(root):
-        if Path(os.path.normpath(root / path)).is_relative_to(root):
+        if Path(os.path.normpath(root / base)).is_relative_to(root):
             told = Message("workspace.allowed_paths: {path} leads out of the project through a link", path=path)
             raise RoleInvalid(told)
-        return f"{READ}:{place}"
+        return f"{READ}:{place / rest}"
     below = place.relative_to(root)
     if place.is_relative_to(root / BOX) or place.is_relative_to(folder):
         return ""
-    if not below.parts or below.parts[0] in GUARDED:
-        return f"{READ}:{place}"
-    return f"{WRITE}:{below.as_posix()}"
+    if (not below.parts and not rest) or below.parts[:1] in _GUARDED_PARTS:
+        return f"{READ}:{place / rest}"
+    return f"{WRITE}:{(below / rest).as_posix()}"
 
 
-def _writable(bounds: Bounds, policy: Policy, root: Path, folder: Path, granted: frozenset[str]) -> tuple[Path, ...]:
-    """Return where it may write: the allowed parts of mybox/, and what else a person granted."""
+class _Allowed(NamedTuple):
+    """What an entry of `allowed_paths` stands for now, and the capability that it needs."""
+
+    path: str
+    capability: str
+    places: tuple[Path, ...]
+
+
+def _list_allowed(bounds: Bounds, root: Path, folder: Path) -> list[_Allowed] | None:
     if bounds.allowed is None:
-        return policy.write
+        return None
+    asked = ((path, _capability_for(path, root, folder)) for path in bounds.allowed)
+    return [_Allowed(path, capability, find_allowed(path, root)) for path, capability in asked]
+
+
+def _opened(
+    allowed: list[_Allowed], root: Path, folder: Path, granted: frozenset[str]
+) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """Return what it may read, and where it may write: the allowed parts of mybox/, and what else a person granted.
+
+    Nothing of its own folder: what it sees of that is the copy that was approved.
+    """
     box = root / BOX
-    places: dict[Path, None] = {}
-    for path in bounds.allowed:
-        place, asked = resolve_role_path(path, root), _capability_for(path, root, folder)
-        if place.is_relative_to(box):
-            places[place] = None
-        elif box.is_relative_to(place):
-            places[box] = None
-        elif asked.startswith(f"{WRITE}:") and asked in granted and place.exists():
-            places[place] = None
-    return tuple(places)
+    read, write = dict[Path, None](), dict[Path, None]()
+    for entry in allowed:
+        for place in entry.places:
+            if place.is_relative_to(box):
+                write[place] = None
+            elif box.is_relative_to(place):
+                write[box] = None
+            elif entry.capability in granted and place.exists() and not place.is_relative_to(folder):
+                is_open = entry.capability.startswith(f"{WRITE}:")
+                is_guarded = place.is_relative_to(root) and place.relative_to(root).parts[:1] in _GUARDED_PARTS
+                (write if is_open and not is_guarded else read)[place] = None
+    return tuple(read), tuple(write)
 
 
-def _refuse_paths(call: Call, bounds: Bounds, root: Path, hidden: tuple[Path, ...]) -> None:
+def _refuse_paths(call: Call, allowed: list[_Allowed] | None, hidden: tuple[Path, ...]) -> None:
     """Raise for a role that hides its own program, and for a named path that the role's file does not allow."""
     own, role = call.skill.folder.resolve(), call.skill.role
     program = (call.skill.folder / call.skill.entry).resolve()
     for place in hidden:
         if program.is_relative_to(place):
             raise RoleInvalid(Message("workspace.denied_paths: {place} hides the role's own program", place=place))
-    allowed = None if bounds.allowed is None else [*(resolve_role_path(path, root) for path in bounds.allowed), own]
+    open_places = None if allowed is None else [*(place for entry in allowed for place in entry.places), own]
     for path in (*call.named_paths, *call.led_out):
         about = {"path": path, "role": role}
         if any(path.is_relative_to(place) for place in hidden):
             raise PermissionDenied(Message("{path} is in workspace.denied_paths of the role {role}", **about))
-        if allowed is not None and not any(path.is_relative_to(place) for place in allowed):
+        if open_places is not None and not any(path.is_relative_to(place) for place in open_places):
             raise PermissionDenied(Message("{path} is outside workspace.allowed_paths of the role {role}", **about))
 
 
@@ -317,6 +344,8 @@ def _hosts(bounds: Bounds) -> tuple[str, ...]:
 
 #: Never an output, whoever asks: what lies there decides what may run.
 GUARDED = (".git", ".claude", ".agents", ".skillyard", "agents", "bin", "skillyard.toml", "skillyard.lock")
+#: The same as the first part of a relative path.
+_GUARDED_PARTS = tuple((name,) for name in GUARDED)
 _MOST_CHARACTERS = 4096
 #: As many links as the kernel itself follows.
 _MOST_LINKS = 40

@@ -12,8 +12,9 @@ from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 from skillyard.app.project import open_project
-from skillyard.core.backend_events import Event, EventKind, Permission, PermissionProfile, Tell
+from skillyard.core.backend_events import Event, EventKind, Permission, Tell
 from skillyard.core.cancel_token import CancelToken
+from skillyard.core.dispatch_settings import PermissionProfile
 from skillyard.core.errors import InvalidArgs, SkillError
 from skillyard.core.messages import Lang, Message, join_messages
 from skillyard.core.states import State

@@ -1,12 +1,14 @@
-"""Commands that find and read skills: list, search, show, explain, sync."""
+"""Commands that find and read skills: list, search, find, show, explain, sync."""
 
 from typing import TYPE_CHECKING
 
 from skillyard.app.project import Project, open_project
+from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message, join_messages
+from skillyard.core.skill import fold
 from skillyard.core.values import Json
 from skillyard.faces.command import Answer, Options, at_least, takes
-from skillyard.faces.present import StatusLine, Table, field_lines, label
+from skillyard.faces.present import StatusLine, Table, field_lines, label, one_line
 from skillyard.faces.skill_data import as_full_data, as_row, as_search_data, as_skill_data, display_name, fields_of
 
 if TYPE_CHECKING:
@@ -60,6 +62,47 @@ def answer_search(options: Options) -> Answer:
     summary = Message("{count} skills match: {query}", count=len(hits), query=query)
     rows = [(display_name(hit.entry), str(hit.entry.kind), hit.snippet) for hit in hits]
     return Answer(summary, data, Table(("name", "kind", "description"), rows, empty))
+
+
+@takes("query", "only skills with these words in their name or description", nargs="*")
+@takes(
+    "--mcp", "the name of a server in an agent's configuration, its address, or the command of one", metavar="SERVER"
+)
+def answer_find(options: Options) -> Answer:
+    """Find skills on an MCP server that declares them, without fetching any of their files.
+
+    The server is named as in .mcp.json, .codex/config.toml, opencode.json or your own files of these agents; or give
+    its address, or a command in quotes.
+
+    examples:
+      skillyard find --mcp docs
+      skillyard find pdf --mcp https://mcp.example.com/mcp
+      skillyard find --mcp 'uvx my-server --stdio' --json
+    """
+    if not options.mcp:
+        raise InvalidArgs(Message("say where: --mcp SERVER; `skillyard search` looks among the skills that are here"))
+    server = options.mcp.removeprefix("mcp:")
+    with open_project() as project, StatusLine(Message("finding"), options.lang) as steps:
+        found = project.skills_of_server(server, steps)
+    words = [fold(word) for word in options.query]
+    skills = [
+        skill
+        for skill in sorted(found.listed or (), key=lambda skill: skill.path)
+        if all(word in fold(f"{skill.name} {skill.description}") for word in words)
+    ]
+    data: list[Json] = [
+        {**fields_of(skill, "name", "description", "uri", "path", "total_bytes"), "files": len(skill.files)}
+        for skill in skills
+    ]
+    left: list[Json] = [{"path": path, "reason": why} for path, why in found.refused.items()]
+    rows = [(skill.path, str(len(skill.files)), one_line(skill.description)) for skill in skills]
+    empty = Message("Nothing on {server} matches.", server=server)
+    summary = Message("{count} skills on {server}, {left} refused", count=len(skills), server=server, left=len(left))
+    told: dict[str, Json] = {"server": server, "skills": data, "refused": left}
+    table = Table(
+        ("name", "files", "description"), [*rows, *((path, "-", why) for path, why in found.refused.items())], empty
+    )
+    return Answer(summary, told, table)
 
 
 @takes("name", "folder, name or title of a skill; role/name for a role's")

@@ -134,14 +134,21 @@ _CHANGES = {
 
 @takes("--accept", "say yes without being asked")
 @takes("--check", "only tell what is asked for, and whether it is trusted")
+@takes("--server", "only this MCP server of .mcp.json and the like: its skills may be read", default="", metavar="NAME")
+@takes("--show", "list the files that the trust is for; a change in one of them ends it")
 def answer_trust(options: Options) -> Answer:
     """Trust what this project's own files ask for, after seeing the list.
 
     What comes with a clone is not you: until you trust it, a project's files can only narrow what is allowed. What
     a role asks for (network, paths, secrets, schedules) counts for exactly the bytes of its folder, the scripts of
     bin/ for exactly the bytes of every file in it: what was added, changed or removed since the last time is
-    listed."""
+    listed. Caches, editor files, documents and test output of a role are free to change. An MCP server that a file
+    of the project names is started only for exactly the command and address that you saw."""
+    if options.server:
+        return _trust_server(options)
     with open_project(ends_with_process=True) as project:
+        if options.show:
+            return _show_coverage(project)
         shown = project.permissions.show_wants()
         asked: list[Json] = []
         for want in shown.wants:
@@ -157,6 +164,34 @@ def answer_trust(options: Options) -> Answer:
             project.permissions.trust(shown)
         trusted = project.permissions.is_trusted()
     return Answer(Message("trusted: {trusted}", trusted=yes_or_no(trusted)), {"trusted": trusted, "wants": asked})
+
+
+def _trust_server(options: Options) -> Answer:
+    with open_project(ends_with_process=True) as project:
+        servers = project.mcp_servers
+        server = servers.find(options.server.removeprefix("mcp:"), typed=False)
+        if server.needs_grant and not options.check:
+            refuse_inside_agents()
+            about = {"file": server.file, "shown": one_line(server.shown)}
+            question = Message("{file} asks for this MCP server:\n  {shown}\nStart or reach it?", **about)
+            refused = Message("nothing was trusted: say yes on a terminal, or give --accept")
+            require_yes(
+                question.render(options.lang), refused, accepted=options.accept, details={"server": server.shown}
+            )
+            servers.allow(server)
+        trusted = not server.needs_grant or servers.is_allowed(server)
+    data: dict[str, Json] = {"trusted": trusted, "server": server.name, "command": server.shown}
+    return Answer(Message("trusted: {trusted}", trusted=yes_or_no(trusted)), data)
+
+
+def _show_coverage(project: Project) -> Answer:
+    found, trusted = project.permissions.list_coverage(), project.permissions.is_trusted()
+    rows = [(f"{each.folder}/{file}", Message("covered")) for each in found for file in each.files]
+    rows += [(f"{each.folder}/{file}", Message("free to change")) for each in found for file in each.free]
+    data: list[Json] = [{"folder": each.folder, "files": list(each.files), "free": list(each.free)} for each in found]
+    table = Table(("file", "trust"), sorted(rows), Message("No roles and no scripts here."))
+    count = sum(len(each.files) for each in found)
+    return Answer(Message("{count} files covered", count=count), {"trusted": trusted, "covered": data}, table)
 
 
 def _want_lines(want: "Want", lang: Lang) -> Iterator[str]:

@@ -40,8 +40,8 @@ _SCOPE = takes("--global", "the user's own skills", dest="is_global", action="st
 
 @takes(
     "sources",
-    "a folder, an archive, a git address (…/tree/REF/PATH), owner/repo[/path][@skill][#ref], an http(s) archive, or "
-    "…/.well-known/agent-skills/index.json",
+    "a folder, an archive, a git address (…/tree/REF/PATH), owner/repo[/path][@skill][#ref], an http(s) archive, "
+    "…/.well-known/agent-skills/index.json, or mcp:SERVER[/skill]",
     nargs="+",
     metavar="SOURCE",
 )
@@ -53,7 +53,7 @@ _SCOPE = takes("--global", "the user's own skills", dest="is_global", action="st
 @takes("--yes", "take all of several without being asked")
 @takes("--dry-run", "only tell what would be installed")
 def answer_add(options: Options) -> Answer:
-    """Install skills from a folder, an archive, a git repository or the web.
+    """Install skills from a folder, an archive, a git repository, the web or an MCP server.
 
     They go into .claude/skills/ of the project, or with --global into the user's own; skillyard.lock says what came
     from where. Every file is checked and scanned before anything is written. What looks doubtful is held back until
@@ -64,6 +64,7 @@ def answer_add(options: Options) -> Answer:
       skillyard add anthropics/skills@pdf
       skillyard add https://example.org/skills.git --ref v2 --all
       skillyard add skills.zip --skill docx --as word
+      skillyard add mcp:docs/pdf-processing
     """
 
     def choose_names(source: str, offers: "Sequence[Offer]") -> Sequence[str]:

@@ -101,6 +101,7 @@ def answer(options: Options) -> Answer:
         if options.failed:
             found = tuple(known for known in found if known.state in {"error", "timeout"})[: options.limit]
         changes = {known.id: waiting for known in found if (waiting := _changes_of(project, known))}
+        untrusted: list[Json] = [each.name for each in project.jobs.schedules().untrusted()]
     rows, data = list[tuple[str, ...]](), list[Json]()
     for known in found:
         job, waiting = known.job, changes.get(known.id, "")
@@ -110,7 +111,9 @@ def answer(options: Options) -> Answer:
         data.append(_as_data(known, waiting))
     columns = ("id", "created", "state", "attempt", "name", "summary", *(("changes",) if changes else ()))
     empty = Message("No jobs here yet. `skillyard jobs enqueue @name` makes one.")
-    return Answer(Message("{count} jobs", count=len(found)), {"jobs": data}, Table(columns, rows, empty))
+    told: dict[str, Json] = {"jobs": data, **({"waiting": untrusted} if untrusted else {})}
+    note = Message("wait for `skillyard trust`: {names}", names=", ".join(map(str, untrusted))) if untrusted else ""
+    return Answer(Message("{count} jobs", count=len(found)), told, Table(columns, rows, empty, note))
 
 
 def _changes_of(project: Project, known: "JobStatus") -> str:
@@ -260,7 +263,7 @@ def _add(options: Options) -> Answer:
                 **{name: getattr(job, name) for name in ("retries", "timeout_seconds", "on_failure", "queue")},
             )
         )
-        found, waiting, _ = _recurring(project, jobs)
+        found, waiting, *_ = _recurring(project, jobs)
         if any(each.name == schedule.name for each in (*found, *waiting)):
             advice = Message("give another --name, or `skillyard jobs remove` that one first")
             raise InvalidArgs(Message("there is a schedule {name!r} already", name=schedule.name), advice=advice)
@@ -273,16 +276,17 @@ def _add(options: Options) -> Answer:
 
 def _recurring(
     project: Project, jobs: "Jobs"
-) -> tuple[tuple[Schedule, ...], tuple[Schedule, ...], dict[str, TimetableEntry]]:
-    """Return the schedules that count, those that wait for trust, and what is kept of them by name."""
+) -> tuple[tuple[Schedule, ...], tuple[Schedule, ...], dict[str, TimetableEntry], dict[str, Message]]:
+    """Return the schedules that count, those that wait for trust, what is kept of them by name, and by role the
+    first mistake of its file."""
     lines = {line.name: line for line in jobs.engine.timetable.list()}
     schedules = project.jobs.schedules(_tell)
-    return schedules(tuple(lines.values())), schedules.untrusted(), lines
+    return schedules(tuple(lines.values())), schedules.untrusted(), lines, schedules.mistakes
 
 
 def _schedules(_options: Options) -> Answer:
     with _opened() as (project, jobs):
-        found, waiting, lines = _recurring(project, jobs)
+        found, waiting, lines, mistakes = _recurring(project, jobs)
     data, rows = list[Json](), list[tuple[str, ...]]()
     for each in (*found, *waiting):
         line, waits = lines.get(each.name) or TimetableEntry(each.name), each in waiting
@@ -290,9 +294,13 @@ def _schedules(_options: Options) -> Answer:
         data.append({**_as_schedule(each, line), "trusted": not waits})
         shown = Message("waits for `skillyard trust`") if waits else ticks[0] if ticks else Message("paused")
         rows.append((each.name, f"{each.when} {each.timezone}", shown, each.source or "jobs add"))
+    problems: list[Json] = [{"role": role, "msg": mistake} for role, mistake in mistakes.items()]
+    count = len(rows)
+    rows += ((role, Message("not read"), mistake, "") for role, mistake in mistakes.items())
     empty = Message('Nothing recurs here. `skillyard jobs add "@daily" @name` makes it so.')
-    summary = Message("{count} schedules", count=len(rows))
-    return Answer(summary, {"schedules": data}, Table(("name", "when", "next", "from"), rows, empty))
+    told: dict[str, Json] = {"schedules": data, **({"problems": problems} if problems else {})}
+    summary = Message("{count} schedules", count=count)
+    return Answer(summary, told, Table(("name", "when", "next", "from"), rows, empty))
 
 
 @_NAME

@@ -15,6 +15,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "find and read skills": {
         "list": ("find", "List the skills that can be used here."),
         "search": ("find", "Search the skills by name, description and tags."),
+        "find": ("find", "Find skills on an MCP server that declares them, without fetching any of their files."),
         "show": ("find", "Show everything that is known of a skill."),
         "explain": ("find", "Explain a name: who answers to it here and in each agent, and why."),
         "sync": ("find", "Read the skill folders and say what changed."),
@@ -48,7 +49,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "check": ("check", "Check that a skill behaves as its kind must: every probe, in the sandbox."),
     },
     "install them": {
-        "add": ("install", "Install skills from a folder, an archive, a git repository or the web."),
+        "add": ("install", "Install skills from a folder, an archive, a git repository, the web or an MCP server."),
         "update": (
             "install",
             "Bring installed skills to what their sources have now, after telling what would change.",

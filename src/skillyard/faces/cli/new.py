@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from skillyard.app.authoring import (
     ROLES_FOLDER,
     ProgramLanguage,
+    check_scheduled,
     create_role,
     create_skill,
     list_roles,
@@ -193,8 +195,9 @@ def _new(options: Options) -> Answer:
 @takes("--strict", "warnings fail too")
 def _validate(options: Options) -> Answer:
     with open_project(ends_with_process=True) as project:
-        root = project.root
-        roles = [resolve_role(root, name) for name in options.names] or [*list_roles(root / ROLES_FOLDER)]
+        root, check = project.root, partial(check_scheduled, project)
+        project.catalog.sync()
+        roles = [resolve_role(root, name, check) for name in options.names] or [*list_roles(root / ROLES_FOLDER, check)]
     files = []
     for role in roles:
         about: dict[str, Json] = {"role": role.name, "path": str(role.path), "name": role.metadata.get("name")}

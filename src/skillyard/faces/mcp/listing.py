@@ -146,7 +146,11 @@ def page_of(skills: Sequence[Shown], cursor: str | None, size: int) -> tuple[Seq
         raise ProtocolError(INVALID_PARAMS, "this cursor is not one of ours")
     rest = [shown for shown in skills if shown.address > cursor.removeprefix(_AFTER)] if cursor else skills
     page = rest[:size]
-    return page, {"nextCursor": f"{_AFTER}{page[-1].address}"} if len(rest) > size else {}
+    return page, cursor_after(page[-1]) if len(rest) > size else {}
+
+
+def cursor_after(shown: Shown) -> dict[str, str]:
+    return {"nextCursor": f"{_AFTER}{shown.address}"}
 
 
 #: Claude Code cuts a server's instructions at 2,048 characters; what stands behind that is lost, not shortened.

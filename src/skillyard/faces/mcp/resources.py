@@ -5,14 +5,13 @@ plain files; nothing hidden (`.env`, `.git`); nothing larger than the limit.
 """
 
 import base64
-import mimetypes
 import os
 import shlex
 import stat
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from skillyard.app.project import Project
 from skillyard.core.envelope import encodes
@@ -20,12 +19,13 @@ from skillyard.core.errors import InvalidArgs, PermissionDenied, SkillError
 from skillyard.core.messages import Lang, Message
 from skillyard.core.result import Request
 from skillyard.core.skill import Skill
-from skillyard.faces.mcp.listing import Shown, clean, safe_names
+from skillyard.faces.mcp.listing import Shown, Surface, clean, safe_names
 from skillyard.faces.mcp.model_results import for_model
 from skillyard.faces.mcp.protocol import INTERNAL_ERROR, INVALID_PARAMS, Fields, ProtocolError
+from skillyard.faces.mcp.skills_extension import SCHEME, split_uri, type_of, uri_of
 
-SCHEME = "skill://"
-LARGEST_BYTES = 1_048_576
+#: No published skill is larger.
+LARGEST_BYTES = 16 * 1024 * 1024
 _MOST_FILES = 200
 _MOST_FOLDERS = 200
 #: What a prompt takes that declares no names: everything that stands for $ARGUMENTS.
@@ -37,10 +37,6 @@ TEMPLATE = {
     "uriTemplate": f"{SCHEME}{{name}}/{{+path}}",
     "description": "Any file that a skill ships; skill_show lists them.",
 }
-
-
-def uri_of(address: str, path: str) -> str:
-    return f"{SCHEME}{quote(address, safe='')}/{quote(path)}"
 
 
 def list_files(skill: Skill, address: str) -> Iterator[str]:
@@ -86,13 +82,15 @@ def read_file(skill: Skill, path: str) -> bytes:
 
 def as_resource(shown: Shown) -> Fields:
     path = shown.entry.file.rpartition("/")[2]
-    about = {"description": clean(shown.entry.description, 300), "mimeType": _type_of(path)}
-    named = {"name": clean(shown.address, 100) or shown.name, "uri": uri_of(shown.address, path)}
+    about = {"description": clean(shown.entry.description, 300), "mimeType": type_of(path)}
+    named = {"name": clean(shown.entry.name, 100) or shown.name, "uri": uri_of(shown.address, path)}
     return {**named, **{key: value for key, value in about.items() if value}}
 
 
-def read_resource(project: Project, uri: str) -> Fields:
+def read_resource(project: Project, surface: Surface, uri: str) -> Fields:
     name, _, path = (unquote(part) for part in uri.removeprefix(SCHEME).partition("/"))
+    if found := split_uri(surface, uri):
+        name, path = found[0].address, found[1]
     try:
         if not uri.startswith(SCHEME) or not name or not path:
             told = Message("no resource has the address {uri!r}; write skill://<name>/SKILL.md", uri=uri[:200])
@@ -103,17 +101,13 @@ def read_resource(project: Project, uri: str) -> Fields:
         raise ProtocolError(INVALID_PARAMS, error.msg, {"uri": uri, "type": error.type}) from None
     except OSError as error:
         raise ProtocolError(INTERNAL_ERROR, f"it cannot be read: {error.strerror}", {"uri": uri}) from None
-    kind = _type_of(path)
+    kind = type_of(path)
     try:
         shown = {"mimeType": kind or "text/plain", "text": content.decode()}
     except UnicodeDecodeError:
         blob = base64.b64encode(content).decode("ascii")
         shown = {"mimeType": kind or "application/octet-stream", "blob": blob}
     return {"contents": [{"uri": uri, **shown}]}
-
-
-def _type_of(name: str) -> str | None:
-    return "text/markdown" if name.lower().endswith(".md") else mimetypes.guess_type(name)[0]
 
 
 def as_prompt(shown: Shown, skill: Skill) -> Fields:

@@ -9,6 +9,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from skillyard.app.project import Project
+from skillyard.core.errors import SkillError
 from skillyard.core.skill import Skill
 from skillyard.faces.mcp.listing import ACTIVE, Options, Shown, Surface, instructions_of, page_of, read_surface
 from skillyard.faces.mcp.protocol import INVALID_PARAMS, ClientConnection, ClientRequest, Fields, Method, ProtocolError
@@ -27,6 +28,8 @@ _TOOLS, _PAGE = 1_000, 200
 #: As long as a stopped run may take to be gone, and more.
 _END_SECONDS = 10.0
 
+#: SEP-2640: skills with the digests of all their files.
+_EXTENSIONS = {"io.modelcontextprotocol/skills": {"directoryRead": True}}
 T = TypeVar("T")
 
 
@@ -82,6 +85,7 @@ class Service:
         #: By thread, because the number is that of its own connection to the index.
         self._seen: dict[int, int] = {}
         self.capabilities: dict[str, Any] = {kind: {"listChanged": True} for kind in ("tools", "prompts", "resources")}
+        self.capabilities["extensions"] = _EXTENSIONS
         self.methods: dict[str, Method] = {
             "tools/list": self._list_tools,
             "tools/call": self._call_tool,
@@ -90,6 +94,7 @@ class Service:
             "resources/read": self._read_resource,
             "prompts/list": self._list_prompts,
             "prompts/get": self._get_prompt,
+            **dict.fromkeys(("skills/list", "skills/get", "resources/directory/read"), self._answer_skills),
         }
 
     def describe(self) -> Fields:
@@ -194,7 +199,17 @@ class Service:
     def _read_resource(self, request: ClientRequest) -> Fields:
         from skillyard.faces.mcp.resources import read_resource  # noqa: PLC0415
 
-        return read_resource(self.project, request.text("uri"))
+        return read_resource(self.project, self._surface, request.text("uri"))
+
+    def _answer_skills(self, request: ClientRequest) -> Fields:
+        """The extension for skills. A later page is of the same look as the first."""
+        from skillyard.faces.mcp.skills_extension import METHODS  # noqa: PLC0415
+
+        surface = self._surface if request.find_text("cursor") else self.refresh()
+        try:
+            return METHODS[request.method](self.project, surface, request.params)
+        except SkillError as error:
+            raise ProtocolError(INVALID_PARAMS, error.msg, {"type": error.type}) from None
 
     def _list_prompts(self, request: ClientRequest) -> Fields:
         from skillyard.faces.mcp.resources import as_prompt  # noqa: PLC0415
