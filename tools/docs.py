@@ -193,11 +193,17 @@ small values are cut together, as `data.cut`. A prompt skill's text is never cut
 
 | beside the tools | |
 | --- | --- |
-| skills as tools | with `--expose-skills` (all, active, or names): command and JSON skills, each with a JSON Schema |
+| skills as tools | command and JSON skills that a person activated, each with a JSON Schema: \
+"don't ask again" means one skill; `--expose-skills` takes `all`, `none` or names |
+| hints of a skill's tool | `openWorldHint` with a network grant, `destructiveHint` with a write grant; \
+`readOnlyHint` with neither, and no `{output}`: what it changes in the project waits for the person |
 | resources | `skill://<name>/SKILL.md` for every skill, 200 on a page |
 | files | `skill://<name>/<path>`: up to 1 MiB each; not what is hidden, and nothing that a link leads out to |
-| prompts | every prompt skill; its `arguments` by name, else one `arguments` for `$ARGUMENTS` |
+| prompts | every prompt skill; its `arguments` by name, else one `arguments` for `$ARGUMENTS`. Not those in \
+`.claude/skills` for Claude Code, which lists them itself |
 | progress | what the program says, where the client asks for it; without news every ten seconds how long it runs |
+| long runs | `skill_run` with `wait: false` gives a run id, `runs` with `run_id` and `wait` its result; \
+it ends with the server |
 | cancellation | ends the run with everything that it started |
 | list-changed | tools, prompts and resources, when skills come, change or go |
 | elicitation | a form for missing params, where the client has forms; else the state is `pending` |
@@ -205,7 +211,8 @@ small values are cut together, as `data.cut`. A prompt skill's text is never cut
 | instructions | how to use the server, and the skills, most used first, and when to use them, within 2,000 characters |
 
 Names that a client could not take, of skills and of params, become letters, digits, `_` and `-`, with a mark at the
-end: `周报` is `skill_e26fb8e2`. A skill never has the name of one of these tools."""
+end: `周报` is `zhou_bao_e26fb8e2` with the extra `pinyin`, else its title in ASCII. The mark is there so that no other
+skill can take a name that a person approved. A skill never has the name of one of these tools."""
 
 
 _ALLOWED = {

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -62,7 +63,7 @@ def make(name: str, stub: Stub, folder: Path) -> Agent:
     for place in (home, cwd, temporary):
         place.mkdir(parents=True, exist_ok=True)
     env = {
-        "PATH": os.environ["PATH"],
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "HOME": str(home),
         "LANG": "C.UTF-8",
         "TMPDIR": str(temporary),  # codex makes no sandbox when its own home is below this

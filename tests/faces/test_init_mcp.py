@@ -35,20 +35,25 @@ def command_in(agent: str, text: str) -> tuple[list[str], dict[str, str]]:
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_what_is_printed_is_a_whole_file_and_its_command_starts_the_server(
+def test_what_is_printed_is_a_whole_file_and_its_command_starts_the_server_on_any_machine(
     skillyard: Skillyard, places: ProjectPaths, agent: str
 ) -> None:
-    printed = skillyard("init", "--mcp", agent)
+    """The file is committed and shared: it names our command, and no path."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    printed = skillyard("init", "--mcp", agent, PATH=path)
 
     words, env = command_in(agent, printed.stdout)
-    assert Path(words[0]).is_absolute()
-    assert words[-1] == "mcp"
-    assert env == {"SKILLYARD_HOME": str(places.own_home)}
+    assert (words, env) == (["skillyard", "mcp"], {})
+    assert str(places.own_home) not in printed.stdout
     assert "approv" not in printed.stdout
     hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
     message = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello})
     with subprocess.Popen(
-        words, cwd=places.project, env={**variables(places), **env}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        words,
+        cwd=places.project,
+        env={**variables(places), "PATH": path},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     ) as server:
         assert server.stdin
         assert server.stdout
@@ -138,6 +143,33 @@ def test_an_entry_of_ours_that_somebody_changed_is_theirs(project: Path, agent: 
     write(project, make_config(project, agent, ("/elsewhere/skillyard",), {}))
 
     assert make_config(project, agent, own_command(), {}).entry is EntryState.DIFFERS
+
+
+def test_each_agent_is_told_how_long_a_skill_may_take(skillyard: Skillyard) -> None:
+    codex = tomllib.loads(skillyard("init", "--mcp", "codex").stdout)["mcp_servers"]["skillyard"]
+    opencode = json.loads(skillyard("init", "--mcp", "opencode").stdout)["mcp"]["skillyard"]
+
+    assert (codex["tool_timeout_sec"], codex["startup_timeout_sec"], codex["env_vars"]) == (
+        3600,
+        30,
+        ["SKILLYARD_HOME"],
+    )
+    assert opencode["timeout"] == 3_600_000
+
+
+def test_where_no_agent_would_find_the_command_uvx_starts_it_or_the_person_is_told(
+    skillyard: Skillyard, tmp_path: Path
+) -> None:
+    (tmp_path / "bin").mkdir()
+    alone = skillyard("init", "--mcp", "claude-code", PATH=str(tmp_path / "bin"))
+    (tmp_path / "bin" / "uvx").write_text("#!/bin/sh\n")
+    (tmp_path / "bin" / "uvx").chmod(0o755)
+    with_uvx = skillyard("init", "--mcp", "claude-code", PATH=str(tmp_path / "bin"))
+
+    assert command_in("claude-code", alone.stdout)[0] == ["skillyard", "mcp"]
+    assert "`uv tool install skillyard` puts it there" in alone.stderr
+    assert command_in("claude-code", with_uvx.stdout)[0] == ["uvx", "skillyard", "mcp"]
+    assert with_uvx.stderr == ""
 
 
 @pytest.mark.parametrize("agent", AGENTS)

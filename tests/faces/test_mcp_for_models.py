@@ -8,10 +8,11 @@ import anyio
 import mcp_types as types
 import pytest
 
+from skillyard.app.paths import ProjectPaths
 from skillyard.faces.mcp.listing import shorten
 from skillyard.faces.mcp.model_results import MOST_CHARACTERS
 from tests.conftest import Skillyard, WriteSkill
-from tests.faces.mcp_client import CEILING_SECONDS, Connect, data_of, state_of, text_of
+from tests.faces.mcp_client import CEILING_SECONDS, Alive, Connect, RawClient, data_of, state_of, text_of
 
 pytestmark = pytest.mark.anyio
 
@@ -168,3 +169,97 @@ async def test_a_silent_run_is_heard_of_every_ten_seconds(
     assert state_of(answer) == "success"
     assert [str(message).split(" for ")[0] for _, message in heard] == ["running", "running"]
     assert heard[0][0] < heard[1][0]
+
+
+async def test_a_run_that_nobody_waits_for_gives_its_id_and_runs_waits_for_it(
+    connect: Connect, write_skill: WriteSkill, project: Path
+) -> None:
+    write_skill("slow", says("slow"), {"say.sh": "echo up >&2; read -r _ < mybox/go; echo done\n"})
+    (project / "mybox").mkdir()
+    os.mkfifo(project / "mybox" / "go")
+    async with connect() as client:
+        started = await client.call_tool("skill_run", {"name": "slow", "wait": False})
+        run_id = data_of(started)["run_id"]
+        early = await client.call_tool("runs", {"run_id": run_id, "wait": 1})
+        await anyio.to_thread.run_sync((project / "mybox" / "go").write_text, "\n")
+        late = await client.call_tool("runs", {"run_id": run_id, "wait": 3600})
+        missing = await client.call_tool("skill_run", {"name": "nothing", "wait": False})
+        short = await client.call_tool("runs", {"run_id": "zzz", "wait": 1})
+
+    assert state_of(started) == "success"
+    assert data_of(early)["runs"][0]["state"] == "running"
+    assert data_of(late)["runs"][0]["state"] == "success"
+    assert data_of(late)["runs"][0]["result"]["data"]["content"] == "done"
+    assert (state_of(missing), state_of(short)) == ("error", "error")
+
+
+async def test_a_run_that_nobody_waits_for_ends_with_the_server(
+    places: ProjectPaths, write_skill: WriteSkill, project: Path
+) -> None:
+    write_skill("hold", says("hold"), {"say.sh": Alive.HOLD})
+    alive, client = Alive(project), RawClient(places)
+    started = client.ask("tools/call", name="skill_run", arguments={"name": "hold", "wait": False})
+    await anyio.to_thread.run_sync(alive.wait_until_up)
+    assert started["result"]["structuredContent"]["data"]["run_id"]
+    assert client.close() == 0
+    await anyio.to_thread.run_sync(alive.wait_until_gone)
+    alive.close()
+
+
+async def test_what_a_person_activated_is_a_tool_with_hints_from_its_grants(
+    connect: Connect, write_skill: WriteSkill, skillyard: Skillyard
+) -> None:
+    for name in ("plain", "open", "writing", "other"):
+        write_skill(name, says(name), {"say.sh": "echo hi\n"})
+    write_skill("saves", "---\nname: saves\ndescription: x\ncommand: cp a {output}\n---\n")
+    skillyard("activate", "plain", "open", "writing", "saves")
+    skillyard("grant", "@open", "network:api.example.com", "--accept")
+    skillyard("grant", "@writing", "write:out", "--accept")
+    async with connect() as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        ran = await client.call_tool("plain", {})
+    async with connect("--expose-skills", "none") as client:
+        none = {tool.name for tool in (await client.list_tools()).tools}
+
+    def hints(name: str) -> tuple[bool | None, bool | None, bool | None]:
+        found = tools[name].annotations
+        assert found is not None
+        return found.read_only_hint, found.destructive_hint, found.open_world_hint
+
+    assert set(tools) - none == {"plain", "open", "writing", "saves"}
+    assert hints("plain") == (True, False, False)
+    assert hints("open") == (False, False, True)
+    assert hints("writing") == (False, True, False)
+    assert hints("saves") == (False, False, False)
+    assert state_of(ran) == "success"
+
+
+def test_claude_code_is_not_given_the_prompts_that_it_lists_itself(
+    places: ProjectPaths, write_skill: WriteSkill, project: Path
+) -> None:
+    write_skill("plan", "---\nname: plan\ndescription: Plans\n---\nPlan it.\n")
+    (project / "skills/review").mkdir(parents=True)
+    (project / "skills/review/SKILL.md").write_text("---\nname: review\ndescription: Reviews\n---\nReview it.\n")
+    listed, told = {}, {}
+    for name in ("claude-code", "codex"):
+        client = RawClient(places, greets=False)
+        about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": name, "version": "1"}}
+        told[name] = client.ask("initialize", **about)["result"]["instructions"]
+        listed[name] = [prompt["name"] for prompt in client.ask("prompts/list")["result"]["prompts"]]
+        assert client.ask("prompts/get", name="plan")["result"]["messages"]
+        assert client.close() == 0
+
+    assert listed == {"claude-code": ["review"], "codex": ["plan", "review"]}
+    assert [text.count("listed by Claude Code itself") for text in told.values()] == [1, 0]
+
+
+async def test_a_name_that_no_agent_takes_can_be_read_all_the_same(connect: Connect, write_skill: WriteSkill) -> None:
+    write_skill("周报", says("周报"), {"say.sh": "echo hi\n"})
+    write_skill("Überblick", says("Überblick"), {"say.sh": "echo hi\n"})
+    write_skill("отчёт", says("отчёт").replace("name:", "title: Weekly report\nname:"), {"say.sh": "echo hi\n"})
+    async with connect("--expose-skills", "all") as client:
+        names = sorted(tool.name for tool in (await client.list_tools()).tools[4:])
+        ran = [await client.call_tool(name, {}) for name in names]
+
+    assert [name.rpartition("_")[0] for name in names] == ["Uberblick", "Weekly_report", "zhou_bao"]
+    assert [state_of(answer) for answer in ran] == ["success"] * 3

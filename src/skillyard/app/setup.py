@@ -1,13 +1,13 @@
 """What `skillyard init` does: lay out a project, and configure agents to start our MCP server there."""
 
 import os
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
 from skillyard.app.paths import find_paths
 from skillyard.catalog.files import refuse_links, write_below
 from skillyard.catalog.roots import can_be_project
-from skillyard.core.child_process import own_command
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message
 from skillyard.install.mcp_config import AgentConfig, make_config
@@ -46,7 +46,17 @@ def lay_out_examples(root: Path) -> list[FoundPiece]:
 
 
 def make_configs(root: Path, agents: Iterable[str]) -> list[AgentConfig]:
-    """Return what each agent must read. Raise InvalidArgs for an unknown one. Nothing is written."""
-    home = os.environ.get("SKILLYARD_HOME")
-    env = {"SKILLYARD_HOME": str(Path(home).absolute())} if home else {}
-    return [make_config(root, agent, own_command(), env) for agent in agents]
+    """Return what each agent must read. Raise InvalidArgs for an unknown one. Nothing is written.
+
+    The files are shared with others: they name our command and no path of this machine."""
+    passed = [name for name in ("SKILLYARD_HOME",) if name in os.environ]
+    return [make_config(root, agent, _server_command(), passed=passed) for agent in agents]
+
+
+def is_command_found() -> bool:
+    """Whether an agent that has our PATH would find the server."""
+    return shutil.which(_server_command()[0]) is not None
+
+
+def _server_command() -> tuple[str, ...]:
+    return ("uvx", "skillyard") if shutil.which("uvx") and not shutil.which("skillyard") else ("skillyard",)

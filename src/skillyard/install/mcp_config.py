@@ -18,8 +18,10 @@ from skillyard.install.target import write_whole
 
 SERVER = "skillyard"
 AGENTS = ("claude-code", "codex", "opencode")
-#: Codex gives a server ten seconds by default, and a cold disk can take as long to import the SDK.
+#: Codex gives a server ten seconds by default, and a cold disk can take as long to start it.
 _START_SECONDS = 30
+#: A silent call is ended by Codex after five minutes, by OpenCode after one. A skill has a limit of its own.
+_CALL_SECONDS = 3_600
 _MOST_BYTES = 10_000_000
 
 
@@ -45,8 +47,14 @@ class AgentConfig(NamedTuple):
     merged: str = ""
 
 
-def make_config(root: Path, agent: str, command: Sequence[str], env: Mapping[str, str]) -> AgentConfig:
-    """Our entry for an agent, and its file with the entry merged in: MISSING if `merged` can be written."""
+def make_config(
+    root: Path, agent: str, command: Sequence[str], env: Mapping[str, str] | None = None, passed: Sequence[str] = ()
+) -> AgentConfig:
+    """Our entry for an agent, and its file with the entry merged in: MISSING if `merged` can be written.
+
+    `passed` are variables of the agent that the server needs; Codex alone must be told to pass them on.
+    """
+    env = env or {}
     if agent not in AGENTS:
         raise InvalidArgs(Message("no agent {agent!r}; there are {agents}", agent=agent, agents=", ".join(AGENTS)))
     program, *args = (*command, "mcp")
@@ -56,10 +64,10 @@ def make_config(root: Path, agent: str, command: Sequence[str], env: Mapping[str
         name, table = "opencode.jsonc" if (root / "opencode.jsonc").exists() else "opencode.json", "mcp"
         first = {"$schema": "https://opencode.ai/config.json"}
         more = {"environment": {**env}} if env else {}
-        mine = {"type": "local", "command": [program, *args], "enabled": True, **more}
+        mine = {"type": "local", "command": [program, *args], "enabled": True, "timeout": _CALL_SECONDS * 1000, **more}
     text = _as_json({**first, table: {SERVER: mine}})
     if agent == "codex":
-        name, table, text = ".codex/config.toml", "mcp_servers", _as_toml(program, args, env)
+        name, table, text = ".codex/config.toml", "mcp_servers", _as_toml(program, args, env, passed)
         mine = tomllib.loads(text)[table][SERVER]
     unreadable = AgentConfig(agent, name, text, EntryState.UNREADABLE)
     try:
@@ -109,14 +117,17 @@ def _as_json(value: Mapping[str, Any]) -> str:
     return (plain if plain.replace("\n", "").isprintable() else json.dumps(value, indent=2)) + "\n"
 
 
-def _as_toml(program: str, args: Sequence[str], env: Mapping[str, str]) -> str:
+def _as_toml(program: str, args: Sequence[str], env: Mapping[str, str], passed: Sequence[str]) -> str:
     lines = [
         f"[mcp_servers.{SERVER}]",
         f"command = {quoted(program)}",
         f"args = [{', '.join(map(quoted, args))}]",
         f"startup_timeout_sec = {_START_SECONDS}",
+        f"tool_timeout_sec = {_CALL_SECONDS}",
         "required = true",  # without it Codex does not wait for a server before its first turn
     ]
+    if passed:
+        lines.append(f"env_vars = [{', '.join(map(quoted, passed))}]")
     if env:
         lines.append(f"env = {{ {', '.join(f'{key} = {quoted(value)}' for key, value in env.items())} }}")
     return "".join(f"{line}\n" for line in lines)

@@ -16,6 +16,7 @@ import resource
 import stat
 from collections.abc import Iterable
 from enum import IntFlag
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -28,6 +29,7 @@ from skillyard.sandbox.syscalls import AT_FDCWD, MACHINE, buffer, call, closing_
 def warm_up() -> None:
     """Compute what is the same for every run, in the process that the others are copied from."""
     namespaces.system_layout(network=False)
+    counts_by_namespace()
     for own in (True, False) if MACHINE in seccomp.AUDIT_ARCH else ():
         allowed = seccomp.Sockets(internet=own, unix=own)
         seccomp.as_bytes(seccomp.assemble(MACHINE, allowed, shared=not own))
@@ -165,6 +167,7 @@ def kernel_version(release: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", release)[:2]))
 
 
+@cache
 def counts_by_namespace() -> bool:
     """Whether this kernel counts processes for each user namespace: before Linux 5.14 for the person as a whole."""
     return kernel_version(os.uname().release) >= (5, 14)

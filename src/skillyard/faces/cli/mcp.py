@@ -29,7 +29,11 @@ def _allowed(text: str) -> frozenset[str]:
 
 
 @takes(
-    "--expose-skills", "skills that are tools of their own", type=comma_list, default="", metavar="all|active|NAME,…"
+    "--expose-skills",
+    "skills that are tools of their own (those that you activated)",
+    type=comma_list,
+    default="active",
+    metavar="active|all|none|NAME,…",
 )
 @takes("--allow", "let the agent use the worker, other agents, and jobs", type=_allowed, default="", metavar=_ALLOWED)
 @takes("--project", "the project's folder (here)", default=".", metavar="DIR")

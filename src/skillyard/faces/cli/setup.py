@@ -7,7 +7,15 @@ from pathlib import Path
 
 from skillyard.app.health import diagnose
 from skillyard.app.project import open_project
-from skillyard.app.setup import lay_out, lay_out_examples, look, make_configs, resolve_root, write_config
+from skillyard.app.setup import (
+    is_command_found,
+    lay_out,
+    lay_out_examples,
+    look,
+    make_configs,
+    resolve_root,
+    write_config,
+)
 from skillyard.core.child_process import refuse_inside_agents
 from skillyard.core.errors import SandboxUnavailable, SkillError, StateDamaged
 from skillyard.core.messages import Message
@@ -73,6 +81,11 @@ def answer_init(options: Options) -> Answer:
 def _configure_agents(root: Path, options: Options) -> Answer:
     """Show what each agent must read to start our server; write it where the person says yes."""
     configs = make_configs(root, comma_list(options.mcp))
+    if not is_command_found():
+        told = Message(
+            "`skillyard` is not on your PATH, so no agent can start it: `uv tool install skillyard` puts it there"
+        )
+        sys.stderr.write(f"{told.render(options.lang)}\n")
     writes = options.yes or (on_terminal() and not options.json)
     if writes:
         refuse_inside_agents()

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import accumulate, count
 from typing import TYPE_CHECKING, NamedTuple
-from unicodedata import category
+from unicodedata import category, normalize
 
 from skillyard.core.messages import Lang
 from skillyard.core.skill import Kind
@@ -40,10 +40,13 @@ _MARKED = re.compile(r"_[0-9a-f]{8,}\Z")
 _DIGITS = 8
 
 
-def safe_names(names: Iterable[str], reserved: frozenset[str] = frozenset()) -> Mapping[str, str]:
+def safe_names(
+    names: Iterable[str], reserved: frozenset[str] = frozenset(), readable: Mapping[str, str] | None = None
+) -> Mapping[str, str]:
     """Each name with its safe one: `[A-Za-z0-9_-]{1,48}`, all different in any case of letters, none of them reserved.
 
-    A name that is safe by itself stays as it is, whoever else is there; every other carries a mark of its own.
+    A name that is safe by itself stays as it is, whoever else is there; every other carries a mark of its own, behind
+    what `readable` has for it: so nobody can take a name that a person has approved.
     """
     wanted = sorted(set(names))
     twice = {name for name, times in Counter(name.lower() for name in wanted).items() if times > 1}
@@ -52,18 +55,39 @@ def safe_names(names: Iterable[str], reserved: frozenset[str] = frozenset()) -> 
     for name in wanted:
         is_plain = 0 < len(name) <= LONGEST and not _UNSAFE.search(name) and not _MARKED.search(name)
         digits = count(_DIGITS)
-        safe = name if is_plain and name.lower() not in twice else _marked(name, next(digits))
+        safe = (
+            name
+            if is_plain and name.lower() not in twice
+            else _marked(name, next(digits), (readable or {}).get(name, name))
+        )
         while safe.lower() in taken:
-            safe = _marked(name, next(digits))
+            safe = _marked(name, next(digits), (readable or {}).get(name, name))
         taken.add(safe.lower())
         found[name] = safe
     return found
 
 
-def _marked(name: str, digits: int) -> str:
+def _marked(name: str, digits: int, readable: str) -> str:
     mark = hashlib.blake2b(name.encode("utf-8", "surrogatepass")).hexdigest()[:digits]
-    stem = _UNSAFE.sub("_", name).strip("_")[: LONGEST - digits - 1] or "skill"
+    stem = _UNSAFE.sub("_", readable).strip("_")[: LONGEST - digits - 1] or "skill"
     return f"{stem}_{mark}"
+
+
+def transliterate(name: str, title: str) -> str:
+    """Return the name in ASCII as far as it can be read so: accents dropped, Chinese as pinyin where the extra `pinyin`
+    is installed; the title where nothing is left."""
+    if not name.isascii() and any("\u4e00" <= character <= "\u9fff" for character in name):
+        try:
+            from pypinyin import lazy_pinyin  # noqa: PLC0415  (an extra, and it takes as long as everything else)
+        except ModuleNotFoundError:
+            pass
+        else:
+            name = "_".join(lazy_pinyin(name))
+    for text in (name, title):
+        plain = normalize("NFKD", text).encode("ascii", "ignore").decode()
+        if any(character.isalnum() for character in plain):
+            return plain
+    return name
 
 
 #: Ours, also those that are still to come: no skill ever has one of these names.
@@ -94,14 +118,14 @@ class Surface(NamedTuple):
 
     def changed_kinds(self, before: "Surface") -> frozenset[Kind]:
         """The kinds of which a skill came, went or is another now."""
-        # Without the number of its row, which means nothing.
+        # Without the number of its row, which means nothing, and the name, which follows from the rest.
         both = (surface.skills for surface in (before, self))
-        old, new = ({each._replace(entry=each.entry._replace(id=0)) for each in skills} for skills in both)
+        old, new = ({each._replace(name="", entry=each.entry._replace(id=0)) for each in skills} for skills in both)
         return frozenset(shown.entry.kind for shown in old ^ new)
 
 
-def read_surface(catalog: "Catalog") -> Surface:
-    """From the index as it stands; whoever wants it fresh syncs first."""
+def read_surface(catalog: "Catalog", *, is_transliterated: bool = True) -> Surface:
+    """From the index as it stands; whoever wants it fresh syncs first. Transliteration may take a second."""
     digests = {file: digest for root in catalog.roots for file, digest in catalog.index.digests(str(root.path)).items()}
     entries = [entry for entry in catalog.list() if entry.usable]
     folders = Counter(entry.folder_name for entry in entries)
@@ -110,7 +134,9 @@ def read_surface(catalog: "Catalog") -> Surface:
         (entry.folder_name if not entry.role and folders[entry.folder_name] == 1 else entry.qualified): entry
         for entry in entries
     }
-    names = safe_names(addressed, RESERVED)
+    foreign = {key: entry for key, entry in addressed.items() if is_transliterated and not key.isascii()}
+    readable = {key: transliterate(key, entry.title or entry.name) for key, entry in foreign.items()}
+    names = safe_names(addressed, RESERVED, readable)
     return Surface(
         tuple(Shown(key, names[key], entry, digests.get(entry.file, "")) for key, entry in sorted(addressed.items()))
     )
@@ -121,7 +147,7 @@ WORKER = "worker"
 
 
 class Options(NamedTuple):
-    #: Names of the skills that are tools of their own; `all` is every one, `active` those that go with a task.
+    #: Names of the skills that are tools of their own; `all` is every one, `active` those that a person activated.
     exposed: frozenset[str] = frozenset()
     allowed: frozenset[str] = frozenset()
     lang: Lang = Lang.EN
@@ -178,13 +204,23 @@ def shorten(description: str) -> str:
     return clean(both if len(both) <= _DESCRIPTION else used or first, _DESCRIPTION)
 
 
-def instructions_of(surface: Surface, uses: Mapping[str, int]) -> str:
+#: Claude Code lists these itself, as commands of its own: as prompts of ours they would be there twice.
+CLAUDE, _CLAUDES_OWN = "claude-code", "/.claude/skills"
+CLAUDE_NOTE = "The prompt skills in .claude/skills are listed by Claude Code itself, and are no prompts here."
+
+
+def is_listed_by_itself(shown: Shown, client_name: str) -> bool:
+    return client_name == CLAUDE and shown.entry.root.endswith(_CLAUDES_OWN)
+
+
+def instructions_of(surface: Surface, uses: Mapping[str, int], note: str = "") -> str:
     """Names with descriptions while they fit; the least used lose theirs first, and then are only counted."""
+    how = f"{_HOW} {note}" if note else _HOW
     ranked = sorted(surface.skills, key=lambda shown: (-uses.get(shown.entry.name, 0), shown.address))
     names = [clean(shown.address, _NAME) for shown in ranked]
     if not names:
-        return f"{_HOW}\n\nThere are no skills here yet."
-    left = BUDGET - len(_HOW) - len("\n\nSkills:") - len(_MORE.format(count=len(names)))
+        return f"{how}\n\nThere are no skills here yet."
+    left = BUDGET - len(how) - len("\n\nSkills:") - len(_MORE.format(count=len(names)))
     kept = sum(size <= left for size in accumulate(len(f"\n- {name}") for name in names))
     lines = [f"- {name}" for name in names[:kept]]
     left -= sum(len(f"\n{line}") for line in lines)
@@ -195,4 +231,4 @@ def instructions_of(surface: Surface, uses: Mapping[str, int]) -> str:
             lines[position] += f": {said}"
             left -= len(f": {said}")
     more = _MORE.format(count=len(names) - kept) if kept < len(names) else ""
-    return "\n".join([_HOW, "", "Skills:", *lines]) + more
+    return "\n".join([how, "", "Skills:", *lines]) + more

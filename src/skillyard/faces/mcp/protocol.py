@@ -27,6 +27,7 @@ UNSUPPORTED_VERSION = -32022
 
 _META = "io.modelcontextprotocol/"
 _VERSION_KEY, _CAPABILITIES_KEY = f"{_META}protocolVersion", f"{_META}clientCapabilities"
+_CLIENT_KEY = f"{_META}clientInfo"
 _SERVER_KEY, _SUBSCRIPTION_KEY = f"{_META}serverInfo", f"{_META}subscriptionId"
 _ABOUT_US = {"name": "skillyard", "title": "Skillyard", "version": __version__}
 #: Results that 2026-07-28 wants with how long they may be kept: not at all, unless the handler says so.
@@ -97,6 +98,12 @@ class ClientRequest:
     @property
     def is_modern(self) -> bool:
         return self.version in MODERN_VERSIONS
+
+    @property
+    def client_name(self) -> str:
+        """What the client calls itself, such as claude-code."""
+        about = self._meta.get(_CLIENT_KEY) if self.is_modern else self._connection.client_info
+        return str(about.get("name", "")) if isinstance(about, dict) else ""
 
     @property
     def _meta(self) -> Fields:
@@ -175,7 +182,7 @@ class Serving(Protocol):
     def methods(self) -> Mapping[str, Method]:
         """What each request is answered by. It may take long, and is called in a thread of its own."""
 
-    def describe(self) -> Fields:
+    def describe(self, request: ClientRequest) -> Fields:
         """Return `capabilities` and `instructions`."""
 
     def start(self, request: ClientRequest, answer: Callable[[], None]) -> None:
@@ -191,6 +198,7 @@ class ClientConnection:
         #: What the handshake agreed on; empty before it.
         self._version = ""
         self._client: Fields = {}
+        self.client_info: Any = None
         #: Whether the handshake is over, and which lists changed before.
         self._is_greeted, self._missed = False, set[str]()
         self._open: dict[RequestId, ClientRequest] = {}
@@ -309,12 +317,12 @@ class ClientConnection:
 
     def _initialize(self, request: ClientRequest) -> Fields:
         asked = request.text("protocolVersion")
-        self._client = request.mapping("capabilities")
+        self._client, self.client_info = request.mapping("capabilities"), request.params.get("clientInfo")
         self._version = asked if asked in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
-        return {"protocolVersion": self._version, **self._serving.describe(), "serverInfo": _ABOUT_US}
+        return {"protocolVersion": self._version, **self._serving.describe(request), "serverInfo": _ABOUT_US}
 
-    def _discover(self, _: ClientRequest) -> Fields:
-        return {"supportedVersions": list(MODERN_VERSIONS), **self._serving.describe()}
+    def _discover(self, request: ClientRequest) -> Fields:
+        return {"supportedVersions": list(MODERN_VERSIONS), **self._serving.describe(request)}
 
     def _subscribe(self, request: ClientRequest) -> Fields:
         """The answer would be the end of the subscription, which only the client brings about."""

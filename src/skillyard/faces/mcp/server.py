@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from skillyard.app.project import Project
 from skillyard.core.errors import SkillError
 from skillyard.core.skill import Skill
-from skillyard.faces.mcp.listing import ACTIVE, Options, Shown, Surface, instructions_of, page_of, read_surface
+from skillyard.faces.mcp.listing import (
+    ACTIVE,
+    CLAUDE_NOTE,
+    Options,
+    Shown,
+    Surface,
+    instructions_of,
+    is_listed_by_itself,
+    page_of,
+    read_surface,
+)
 from skillyard.faces.mcp.protocol import INVALID_PARAMS, ClientConnection, ClientRequest, Fields, Method, ProtocolError
 from skillyard.faces.mcp.transport import Stdio
 
@@ -97,21 +107,26 @@ class Service:
             **dict.fromkeys(("skills/list", "skills/get", "resources/directory/read"), self._answer_skills),
         }
 
-    def describe(self) -> Fields:
-        surface = self.refresh()
-        return {"capabilities": self.capabilities, "instructions": instructions_of(surface, self._uses)}
+    def describe(self, request: ClientRequest) -> Fields:
+        surface = self.refresh(is_first=not self._seen)
+        is_hidden = any(is_listed_by_itself(shown, request.client_name) for shown in surface.prompts)
+        said = instructions_of(surface, self._uses, CLAUDE_NOTE if is_hidden else "")
+        return {"capabilities": self.capabilities, "instructions": said}
 
     def start(self, request: ClientRequest, answer: Callable[[], None]) -> None:
         from skillyard.faces.mcp.tools import READING  # noqa: PLC0415  (not before the handshake is answered)
 
-        is_call = request.method == "tools/call"
-        self._threads.start(answer, is_run=is_call and request.params.get("name") not in READING)
+        name, given = request.params.get("name"), request.params.get("arguments")
+        waits = name not in READING or (isinstance(given, dict) and "wait" in given)
+        self._threads.start(answer, is_run=request.method == "tools/call" and waits)
 
     def close(self) -> None:
         """End every run, and return when each has its end in the history, or cannot have one in time."""
         self._is_over.set()
         for connection in self.connections:
             connection.close()
+        if "_answering" in vars(self):
+            self._answering.close()
         self._threads.wait()
 
     # -- what exists, and when it changes
@@ -125,16 +140,17 @@ class Service:
             self.refresh()
             pause = max(_LOOK_SECONDS, (time.monotonic() - started) / _MOST_EFFORT)
 
-    def refresh(self) -> Surface:
+    def refresh(self, *, is_first: bool = False) -> Surface:
         """The skills as they are now; the clients hear of what changed.
 
-        Costs a stat for each skill; the index is read again only where it changed."""
+        Costs a stat for each skill; the index is read again only where it changed. Nothing is transliterated for the
+        first, which the client's start waits for."""
         with self._lock:
             catalog, before, was_active = self.project.catalog, self._surface, self._active
             changes, seen, thread = catalog.sync(), catalog.index.changes_elsewhere(), threading.get_ident()
             if seen != self._seen.get(thread) or any(changes[:3]):
-                self._seen[thread] = seen
-                self._surface = read_surface(catalog)
+                self._seen[thread] = -1 if is_first else seen  # the next one reads again
+                self._surface = read_surface(catalog, is_transliterated=not is_first)
             self._uses = catalog.uses()
             if ACTIVE in self.options.exposed:
                 self._active = frozenset(skill.path for skill in self.project.contents.active().skills)
@@ -176,7 +192,12 @@ class Service:
 
         if self.options.exposed:
             self.refresh()
-        tools, cursor = self._page(self._exposed(), request, _TOOLS, skill_tool)
+        grants = self.project.grants.list()
+
+        def make(shown: Shown, skill: Skill) -> Fields:
+            return skill_tool(shown, skill, [each.capability for each in grants if each.skill == str(skill.folder)])
+
+        tools, cursor = self._page(self._exposed(), request, _TOOLS, make)
         ours = () if request.find_text("cursor") else own_tools(self.options.allowed)
         return {"tools": [*ours, *tools], **cursor}
 
@@ -214,7 +235,8 @@ class Service:
     def _list_prompts(self, request: ClientRequest) -> Fields:
         from skillyard.faces.mcp.resources import as_prompt  # noqa: PLC0415
 
-        prompts, cursor = self._page(self.refresh().prompts, request, _PAGE, as_prompt)
+        listed = [shown for shown in self.refresh().prompts if not is_listed_by_itself(shown, request.client_name)]
+        prompts, cursor = self._page(listed, request, _PAGE, as_prompt)
         return {"prompts": prompts, **cursor}
 
     def _get_prompt(self, request: ClientRequest) -> Fields:

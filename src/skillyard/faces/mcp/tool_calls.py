@@ -2,10 +2,12 @@
 
 import os
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from skillyard.app.project import Project
+from skillyard.core.cancel_token import CancelToken
 from skillyard.core.child_process import DEPTH
 from skillyard.core.errors import InvalidArgs, SkillError
 from skillyard.core.messages import Lang, Message
@@ -29,6 +31,10 @@ _KEY, _CHANGES_KEY = "params", "changes"
 _DECISION = {"type": "string", "enum": [tools.APPLY, tools.DISCARD, "later"]}
 _CHANGES_FORM = {"type": "object", "properties": {_CHANGES_KEY: _DECISION}, "required": [_CHANGES_KEY]}
 _MOST_UNDECIDED = 100
+_MOST_STARTED = 32
+_MOST_WAIT_SECONDS = 3_600
+_LOOK_SECONDS = 0.2
+_END_SECONDS = 10.0
 #: An action, then its params, then one that only the skill knows of; more is a skill that never has enough.
 _MOST_QUESTIONS = 5
 
@@ -90,6 +96,8 @@ class Answering:
         self._project, self._options, self._lang = project, options, options.lang
         #: Results with changes that a client was asked about, by their runs, where it answers in a call of its own.
         self._undecided: dict[str, Result] = {}
+        #: The runs that nobody waits for: how to stop them, and when they have ended.
+        self._started: dict[str, tuple[CancelToken, threading.Event]] = {}
 
     def answer(self, request: ClientRequest, shown: Shown | None) -> Fields:
         """`shown` is the skill that the tool stands for, where it is not one of ours."""
@@ -104,6 +112,8 @@ class Answering:
             given.check(ours[name]["inputSchema"]["properties"])
             if run := tools.RUNNING.get(name):
                 return self._converse(request, run(given, self._options))
+            if "wait" in given.values:
+                self._wait_for_run(request, given)
             return self._told(tools.look(self._project, given, self._lang))
         except SkillError as error:
             return self._told(error_result(error, AGENT, self._lang, Clock().meta(AGENT)))
@@ -128,6 +138,8 @@ class Answering:
         """Run it; where the client can ask, ask for what is missing and go on with the answers."""
         if _CHANGES_KEY in request.responses:
             return self._answered_about_changes(request)
+        if asked.run_id:
+            return self._told(self._start(asked))
         said: dict[str, Json] = dict(request.state) if isinstance(request.state, dict) else {}
         for _ in range(_MOST_QUESTIONS):
             result = self._once(request, asked.answered(said) if said and asked.answered else asked)
@@ -182,6 +194,51 @@ class Answering:
             action = answer.action if answer else "unavailable"
             return self._told(result._replace(meta={**result.meta, "elicitation": action}))
         return self._told(tools.decide(self._project, result, said, self._lang))
+
+    def _start(self, asked: tools.Asked) -> Result:
+        """Run it in a thread of its own, until the server ends. Return what it came to, or that it is running now."""
+        clock, stop, ended = Clock(), CancelToken(), threading.Event()
+        results: list[Result] = []
+
+        def work() -> None:
+            try:
+                results.append(tools.attempt(asked.agent, self._lang, lambda _: asked.run(self._project, None, stop)))
+            finally:
+                self._started.pop(asked.run_id, None)
+                ended.set()
+
+        if len(self._started) >= _MOST_STARTED:
+            raise InvalidArgs(Message("{count} runs are going on already: wait for one of them", count=_MOST_STARTED))
+        self._started[asked.run_id] = stop, ended
+        threading.Thread(target=work, daemon=True).start()
+        while not ended.wait(_LOOK_SECONDS) and self._project.find_run(asked.run_id) is None:
+            pass
+        if results:
+            return results[0]
+        data: dict[str, Json] = {"skill": asked.name, "run_id": asked.run_id}
+        said = Message("running: {name}; runs with run_id and wait gives its result", name=asked.name).render(
+            self._lang
+        )
+        return Result(asked.agent, State.SUCCESS, said, data, clock.meta(asked.agent, {"run": asked.run_id}))
+
+    def _wait_for_run(self, request: ClientRequest, given: tools.Arguments) -> None:
+        """Until the run has ended, or the time is over. Other processes' runs are looked for again and again."""
+        run_id, until = given.text("run_id"), time.monotonic() + min(given.whole("wait", 1), _MOST_WAIT_SECONDS)
+        with RunProgress(request, self._lang).sending():
+            while (left := until - time.monotonic()) > 0 and not request.stop.cancelled:
+                run = self._project.find_run(run_id)
+                if run is None or run.state != "running":
+                    return
+                _, ended = self._started.get(run.id, (None, threading.Event()))
+                ended.wait(min(left, _LOOK_SECONDS))
+
+    def close(self) -> None:
+        """End the runs that nobody waits for."""
+        started = tuple(self._started.values())
+        for stop, _ in started:
+            stop.cancel()
+        for _, ended in started:
+            ended.wait(_END_SECONDS)
 
     def _once(self, request: ClientRequest, asked: tools.Asked) -> Result:
         progress = RunProgress(request, self._lang)

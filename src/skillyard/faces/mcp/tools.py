@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from skillyard.app.project import Project
+from skillyard.app.project import Project, new_run_id
 from skillyard.app.task import SKILLS, WORKER, Kernel
 from skillyard.core.backend_events import Event
 from skillyard.core.envelope import from_dict
@@ -143,13 +143,19 @@ def _choices(choices: Sequence[str]) -> dict[str, Any]:
     return {"enum": plain} if 0 < len(plain) <= _MOST_CHOICES else {}
 
 
-def skill_tool(shown: Shown, skill: Skill) -> Fields:
+def skill_tool(shown: Shown, skill: Skill, granted: Sequence[str]) -> Fields:
+    """What the hints say follows from what a person granted: without a grant nothing is reached outside, and whatever a
+    run changes in the project waits for the person. A file that the caller names is written to mybox/."""
+    is_open = any(capability.partition(":")[0] == "network" for capability in granted)
+    is_writing = any(capability.partition(":")[0] == "write" for capability in granted)
+    names_output = "{output}" in str(skill.command)
+    hints = {"readOnlyHint": not (is_open or is_writing or names_output), "destructiveHint": is_writing}
     return {
         "name": shown.name,
         "title": clean(skill.title or shown.address, 80) or shown.name,
         "description": clean(skill.description, 1_000) or "A skill without a description.",
         "inputSchema": signature_of(skill).schema,
-        "annotations": {"readOnlyHint": False, "openWorldHint": True},
+        "annotations": {**hints, "openWorldHint": is_open},
     }
 
 
@@ -209,19 +215,22 @@ class Asked(NamedTuple):
     name: str = ""
     #: Returns the same run with what was missing.
     answered: "Callable[[Mapping[str, Json]], Asked] | None" = None
+    #: The client does not wait for it: this is the id that it is found by.
+    run_id: str = ""
 
 
-def run_skill(request: Request) -> Asked:
+def run_skill(request: Request, run_id: str = "") -> Asked:
     def answered(answers: Mapping[str, Json]) -> Asked:
         params, action = {**request.params, **answers}, request.action
         if action is None and "action" in answers:
             action = str(params.pop("action"))
-        return run_skill(request._replace(params=params, action=action))
+        return run_skill(request._replace(params=params, action=action), run_id)
 
     def run(project: Project, on_progress: "OnProgress", stop: "CancelToken") -> Result:
-        return project.runtime.run(request, on_progress, stop)
+        runtime = project.runtime
+        return (runtime._replace(new_id=lambda: run_id) if run_id else runtime).run(request, on_progress, stop)
 
-    return Asked(SKILLS, run, request.name, answered)
+    return Asked(SKILLS, run, request.name, answered, run_id)
 
 
 def _search(project: Project, given: Arguments) -> tuple[Message, dict[str, Json]]:
@@ -304,7 +313,11 @@ _PARAM = ("name", "type", "required", "default", "description", "choices")
 def _skill_run(given: Arguments, options: listing.Options) -> Asked:
     name, script = split_name(given.text("name"))
     action, args, params = given.find_text("action"), given.words("args"), given.mapping("params")
-    return run_skill(Request(name, script=script, args=args, params=params, action=action, lang=options.lang))
+    request = Request(name, script=script, args=args, params=params, action=action, lang=options.lang)
+    waits = given.values.get("wait", True)
+    if not isinstance(waits, bool):
+        raise InvalidArgs(Message("{name} must be true or false", name="wait"))
+    return run_skill(request, "" if waits else new_run_id())
 
 
 def _task(given: Arguments, options: listing.Options) -> Asked:
