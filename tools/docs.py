@@ -204,6 +204,7 @@ small values are cut together, as `data.cut`. A prompt skill's text is never cut
 | progress | what the program says, where the client asks for it; without news every ten seconds how long it runs |
 | long runs | `skill_run` with `wait: false` gives a run id, `runs` with `run_id` and `wait` its result; \
 it ends with the server |
+| tasks | `io.modelcontextprotocol/tasks`: for a client with the extension, a call becomes a task after two seconds |
 | cancellation | ends the run with everything that it started |
 | list-changed | tools, prompts and resources, when skills come, change or go |
 | elicitation | a form for missing params, where the client has forms; else the state is `pending` |

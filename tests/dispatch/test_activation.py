@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +17,7 @@ from skillyard.app.project import Project
 from skillyard.core.errors import InvalidArgs, MetadataMissing, SkillNotFound
 from skillyard.store.activations import Activation, Activations
 from skillyard.store.database import open_database
-from tests.conftest import TORTURE, WriteSkill
+from tests.conftest import TORTURE, Skillyard, WriteSkill
 
 
 def skill_text(name: str, body: str = "Do it.") -> str:
@@ -201,13 +202,115 @@ def test_one_file_that_is_reached_in_two_ways_is_handed_over_once(
 
 
 @pytest.mark.usefixtures("three")
-def test_a_skill_that_is_deleted_is_not_active_and_its_row_goes(yard: Project, project: Path) -> None:
+def test_a_folder_that_is_away_for_a_moment_is_told_and_keeps_its_activation(yard: Project, project: Path) -> None:
     activate(yard, "a", "b")
     activate(yard, "a", session="talk")
+    folder = project / ".claude" / "skills" / "a"
+    folder.rename(project / "away")
+
+    active = yard.contents.active("talk")
+    assert [skill.name for skill in active.skills] == ["b"]
+    ((lost),) = active.unreadable
+    assert (lost.name, lost.path) == ("a", str(folder / "SKILL.md"))
+    assert "the folder is not there" in lost.reason
+    assert "skillyard deactivate a" in lost.reason
+    (project / "away").rename(folder)
+    assert names(yard) == ["a", "b"]
+
+
+@pytest.mark.usefixtures("three")
+def test_what_is_gone_for_good_is_deactivated_by_its_folders_name(yard: Project, project: Path) -> None:
+    activate(yard, "a", "b")
     shutil.rmtree(project / ".claude" / "skills" / "a")
 
-    assert names(yard) == ["b"]
-    assert rows(yard) == 1
+    assert [(each.name, each.changed) for each in yard.deactivate("a")] == [("a", True)]
+    assert yard.contents.active().unreadable == ()
+
+
+@pytest.mark.usefixtures("three")
+def test_a_file_that_is_missing_is_told(yard: Project, project: Path) -> None:
+    activate(yard, "a")
+    (project / ".claude" / "skills" / "a" / "SKILL.md").unlink()
+
+    assert ["there is no SKILL.md" in lost.reason for lost in yard.contents.active().unreadable] == [True]
+
+
+@pytest.mark.usefixtures("three")
+@pytest.mark.parametrize(
+    ("moved", "place", "order"),
+    [
+        (["c"], {"first": True}, "c a b"),
+        (["c"], {"before": "b"}, "a c b"),
+        (["b", "c"], {"before": "a"}, "b c a"),
+        (["c", "b"], {"first": True}, "c b a"),
+        (["a"], {"before": "c"}, "b a c"),
+        (["a"], {}, "a b c"),
+    ],
+)
+def test_the_order_can_be_changed(yard: Project, moved: list[str], place: dict[str, Any], order: str) -> None:
+    yard.activate("a", "b", "c")
+    before = names(yard)
+
+    changes = yard.activate(*moved, **place)
+
+    assert names(yard) == order.split()
+    assert any(change.changed for change in changes) == (before != order.split())
+
+
+@pytest.mark.usefixtures("three")
+def test_a_new_one_can_come_first_and_nothing_counts_if_the_place_is_none(yard: Project) -> None:
+    yard.activate("a", "b")
+
+    with pytest.raises(InvalidArgs):
+        yard.activate("c", before="nobody")
+    with pytest.raises(InvalidArgs):
+        yard.activate("c", first=True, before="a")
+    assert names(yard) == ["a", "b"]
+    yard.activate("c", conversation="talk", first=True)
+    assert [skill.name for skill in yard.contents.active("talk").skills] == ["c", "a", "b"]
+    assert names(yard) == ["a", "b"]
+
+
+def test_the_command_moves_what_is_active(skillyard: Skillyard, write_skill: WriteSkill, yard: Project) -> None:
+    for name in ("甲", "b"):
+        write_skill(name, skill_text(name))
+
+    assert skillyard("activate", "甲").returncode == 0
+    assert skillyard("activate", "b", "--before", "甲").returncode == 0
+    assert names(yard) == ["b", "甲"]
+    assert skillyard("activate", "甲", "--first", "--before", "b").returncode == 2
+    assert skillyard("activate", "甲", "--first").returncode == 0
+    assert names(yard) == ["甲", "b"]
+
+
+def test_a_users_skill_can_be_active_in_one_project_only(
+    skillyard: Skillyard, write_skill: WriteSkill, places: ProjectPaths, tmp_path: Path
+) -> None:
+    write_skill("style", skill_text("style"), root=places.user_home / ".claude" / "skills")
+    (tmp_path / "other" / ".git").mkdir(parents=True)
+
+    assert skillyard("activate", "style", "--here").returncode == 0
+
+    with Project(places) as here, Project(places._replace(project=tmp_path / "other")) as there:
+        assert (names(here), names(there)) == (["style"], [])
+        here.deactivate("style")
+        there.activate("style")
+        assert (names(here), names(there)) == (["style"], ["style"])
+
+
+@pytest.mark.usefixtures("three")
+def test_python_activates_and_deactivates(yard: Project) -> None:
+    assert [(each.name, each.changed) for each in yard.activate("@a", "b", conversation="talk")] == [
+        ("a", True),
+        ("b", True),
+    ]
+    assert [(each.name, each.changed) for each in yard.deactivate("b", "c", conversation="talk")] == [
+        ("b", True),
+        ("c", False),
+    ]
+    assert [skill.name for skill in yard.contents.active("talk").skills] == ["a"]
+    with pytest.raises(SkillNotFound):
+        yard.activate("a", "no-such")
 
 
 @pytest.mark.usefixtures("three")
@@ -252,7 +355,7 @@ def test_thousands_of_active_skills_are_read_in_order(yard: Project, project: Pa
     assert names(yard) == [f"s-{i}" for i in range(count)]
     shutil.rmtree(root)
     assert names(yard) == []
-    assert rows(yard) == 0
+    assert len(yard.contents.active().unreadable) == count
 
 
 ACTIVATOR = """

@@ -1,6 +1,7 @@
 """The protocol itself, byte by byte: versions, eras, ids, cancellation, and what a start costs."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -132,3 +133,82 @@ def test_the_server_imports_no_library_and_holds_little_memory(places: ProjectPa
     assert not imported & {"mcp", "mcp_types", "pydantic", "anyio", "asyncio", "concurrent.futures"}
     assert client.peak_megabytes() <= 45
     assert client.close() == 0
+
+
+TASKS: dict[str, Any] = {f"{META}tasks": {}}
+
+
+def polling(**capabilities: Any) -> dict[str, Any]:
+    return {**MODERN, f"{META}clientCapabilities": {"extensions": TASKS, **capabilities}}
+
+
+def follow(client: RawClient, task_id: str, status: str) -> dict[str, Any]:
+    """Poll until the task has left this status."""
+    task: dict[str, Any] = {"status": status}
+    while task["status"] == status:
+        task = client.ask("tasks/get", taskId=task_id, _meta=MODERN)["result"]
+    return task
+
+
+def test_a_call_that_takes_long_becomes_a_task_and_ends_with_its_result(
+    bare: RawClient, write_skill: WriteSkill, project: Path
+) -> None:
+    write_skill("slow", HOLD.replace("hold", "slow"), {"slow.sh": "read -r _ < mybox/go; echo done\n"})
+    (project / "mybox").mkdir()
+    os.mkfifo(project / "mybox" / "go")
+    found = bare.ask("server/discover", _meta=MODERN)["result"]["capabilities"]["extensions"]
+    quick = bare.ask("tools/call", name="skill_search", arguments={"query": "say"}, _meta=polling())["result"]
+    task = bare.ask("tools/call", name="skill_run", arguments={"name": "slow"}, _meta=polling())["result"]
+    working = bare.ask("tasks/get", taskId=task["taskId"], _meta=MODERN)["result"]
+    (project / "mybox" / "go").write_text("\n")
+    ended = follow(bare, task["taskId"], "working")
+
+    assert f"{META}tasks" in found
+    assert quick["resultType"] == "complete"
+    assert (task["resultType"], task["status"], working["status"]) == ("task", "working", "working")
+    assert ended["status"] == "completed"
+    assert ended["result"]["structuredContent"]["data"]["content"] == "done"
+    assert bare.ask("tasks/get", taskId="nobody", _meta=MODERN)["error"]["code"] == -32602
+
+
+def test_a_task_is_cancelled_with_the_whole_tree_of_its_run(
+    bare: RawClient, write_skill: WriteSkill, project: Path
+) -> None:
+    write_skill("hold", HOLD, {"hold.sh": Alive.HOLD})
+    alive = Alive(project)
+    task = bare.ask("tools/call", name="skill_run", arguments={"name": "hold"}, _meta=polling())["result"]
+    alive.wait_until_up()
+    assert bare.ask("tasks/cancel", taskId=task["taskId"], _meta=MODERN)["result"]["resultType"] == "complete"
+    alive.wait_until_gone()
+    assert follow(bare, task["taskId"], "working")["status"] == "cancelled"
+    alive.close()
+
+
+def test_a_question_asked_at_once_is_the_answer_and_not_a_task(bare: RawClient) -> None:
+    asked = bare.ask("tools/call", name="skill_run", arguments={"name": "say"}, _meta=polling(elicitation={}))["result"]
+
+    assert asked["resultType"] == "input_required"
+    assert list(asked["inputRequests"]) == ["params"]
+
+
+def test_a_task_asks_through_itself_and_goes_on_with_the_answer(
+    bare: RawClient, write_skill: WriteSkill, project: Path
+) -> None:
+    write_skill("change", HOLD.replace("hold", "change"), {"change.sh": "read -r _ < mybox/go; echo more >> a.txt\n"})
+    (project / "a.txt").write_text("first\n")
+    (project / "mybox").mkdir()
+    os.mkfifo(project / "mybox" / "go")
+    call = {"name": "skill_run", "arguments": {"name": "change"}}
+    task = bare.ask("tools/call", **call, _meta=polling(elicitation={}))["result"]
+    (project / "mybox" / "go").write_text("\n")
+    asking = follow(bare, task["taskId"], "working")
+    answer = {"changes": {"action": "accept", "content": {"changes": "apply"}}}
+    assert asking["status"] == "input_required"
+    assert list(asking["inputRequests"]) == ["changes"]
+    bare.ask("tasks/update", taskId=task["taskId"], inputResponses=answer, _meta=MODERN)
+    ended = follow(bare, task["taskId"], "working")
+
+    assert ended["status"] == "completed"
+    assert "inputRequests" not in ended
+    assert ended["result"]["structuredContent"]["meta"]["changes"] == "applied"
+    assert (project / "a.txt").read_text() == "first\nmore\n"

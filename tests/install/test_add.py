@@ -351,7 +351,7 @@ def test_remove_takes_only_what_was_installed(skillyard: Skillyard, project: Pat
     write(project / ".claude/skills/a", {"notes.md": "mine"})
 
     assert skillyard("remove", "a").returncode == 1
-    assert skillyard("remove", "mine", "--yes").returncode == 1
+    assert skillyard("remove", "nobodys", "--yes").returncode == 1
     done = skillyard("remove", "--source", str(tmp_path / "many"), "--yes", "--json")
     assert data_of(done) == {"removed": ["a", "b"], "kept": {"a": ["notes.md"]}, "links": []}
     assert skills_in(project) == ["a", "mine"]

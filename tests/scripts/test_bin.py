@@ -199,7 +199,7 @@ def test_install_scans_holds_back_and_resumes(script: Script, project: Path, tmp
     assert (project / ".claude/skills/odd/SKILL.md").read_text() == DOUBTFUL
     (project / ".claude/skills/odd/mine.md").write_text("mine")
     assert told(script("skill_manager", "uninstall", "@odd")).data == {"removed": ["odd"], "kept": {"odd": ["mine.md"]}}
-    assert told(script("skill_manager", "uninstall", "odd"), code=1).data["type"] == "SkillNotFound"
+    assert told(script("skill_manager", "uninstall", "odd"), code=1).data["type"] == "MetadataMissing"
 
 
 def test_the_worker_decides_on_an_install_by_rules(yard: Project, project: Path) -> None:

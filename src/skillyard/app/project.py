@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     import skillyard.catalog.files
     import skillyard.catalog.index
     import skillyard.catalog.roots
+    import skillyard.catalog.scan
     import skillyard.core.child_process
     import skillyard.core.dispatch_settings
     import skillyard.core.result
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     import skillyard.install.review
     import skillyard.install.source
     import skillyard.install.target
+    import skillyard.install.trash
     import skillyard.jobs.engine
     import skillyard.jobs.jobs
     import skillyard.jobs.project_jobs
@@ -89,6 +91,7 @@ if TYPE_CHECKING:
     import skillyard.store.conversations
     import skillyard.store.database
     import skillyard.store.grants
+    import skillyard.store.last_scan
     import skillyard.store.repair
     import skillyard.store.runs
     import skillyard.trust.consent
@@ -259,6 +262,32 @@ class Project:
         after = self.history.find(run.id) or run
         return after._replace(state="error", result=told) if after.state == skillyard.store.runs.RUNNING else after
 
+    def activate(
+        self,
+        *names: str,
+        conversation: str | None = None,
+        here: bool = False,
+        first: bool = False,
+        before: str | None = None,
+    ) -> "tuple[skillyard.dispatch.activation.ActivationChange, ...]":
+        """Activate skills: from now on they go with every task, or with those of one conversation.
+
+        `here`: a skill of the user only in this project. They come last in the order, or `first`, or `before` one that
+        is active. Raise SkillError for a name that is none; then nothing was activated.
+        """
+        _expect_call("activate", names, {})
+        self.catalog.sync()
+        place = skillyard.dispatch.activation.Place(first=first, before=before)
+        return self.activator.activate(names, conversation, time.time(), here=here, place=place)
+
+    def deactivate(
+        self, *names: str, conversation: str | None = None
+    ) -> "tuple[skillyard.dispatch.activation.ActivationChange, ...]":
+        """Take skills out of what goes with a task. Raise SkillError for a name that is none."""
+        _expect_call("deactivate", names, {})
+        self.catalog.sync()
+        return self.activator.deactivate(names, conversation)
+
     # -- settings, and what a person trusts
 
     @property
@@ -345,6 +374,20 @@ class Project:
         index = skillyard.catalog.index.Index(self.paths.index_file)
         return skillyard.catalog.catalog.Catalog(
             roots=roots, index=index, uses=lambda: self.history.uses() if self.paths.database.exists() else {}
+        )
+
+    def changes_since_last_scan(self) -> "skillyard.catalog.scan.Changes":
+        """Bring the index up to date and return what changed since this was asked last."""
+        catalog = self.catalog
+        catalog.sync()
+        found = {
+            file: digest for root in catalog.roots for file, digest in catalog.index.digests(str(root.path)).items()
+        }
+        last = skillyard.store.last_scan.exchange_scan(self.paths.own_home / "scans", self._key, found)
+        return skillyard.catalog.scan.Changes(
+            added=tuple(file for file in found if file not in last),
+            updated=tuple(file for file in found if file in last and last[file] != found[file]),
+            removed=tuple(file for file in last if file not in found),
         )
 
     @property
@@ -463,6 +506,17 @@ class Project:
         """What an MCP server tells of its skills. None of their files is fetched."""
         source, _ = skillyard.install.mcp_source.parse_mcp(f"mcp:{server}", self.mcp_servers)
         return source.fetch(self.paths.own_home, tell)
+
+    def trash(self, *, is_global: bool = False) -> "skillyard.install.trash.Trash":
+        """Where skills go that are removed and that nobody installed."""
+        return skillyard.install.trash.Trash(self.paths.own_home / "trash", self._target(is_global=is_global).bounds)
+
+    def plan_removal(
+        self, names: "Sequence[str]", source: str = "", *, is_global: bool = False
+    ) -> "skillyard.install.trash.Removal":
+        """Find what `remove` is to remove. Raise SkillError if a name is nobody's, or lies elsewhere."""
+        self.catalog.sync()
+        return skillyard.install.trash.plan_removal(self.installer(is_global=is_global), self.catalog, names, source)
 
     def linker(self, *, is_user: bool = False) -> "skillyard.install.links.Linker":
         """For the project's skills, or the user's own."""

@@ -117,10 +117,7 @@ class Contents:
         if activations is None:
             return ActiveSkills()
         rows = activations.list(user, name, self._project)
-        contents = tuple(self.read(row.skill) for row in rows)
-        if gone := [row.skill for row, content in zip(rows, contents, strict=True) if not content and _is_gone(row)]:
-            activations.forget(gone)
-        return _as_active(rows, contents)
+        return _as_active(rows, tuple(self.read(row.skill) or _missing(row) for row in rows))
 
     def forget(self, folders: Sequence[Path]) -> None:
         """Skills that were removed are active nowhere, for nobody."""
@@ -139,20 +136,20 @@ class Contents:
         return known
 
 
-def _is_gone(row: Activation) -> bool:
-    """The folder is gone and what is around it is there: a file may just be replaced, a disk not mounted."""
+def _missing(row: Activation) -> SkillContent:
+    """Return what is told of a skill that is away: another branch or disk may bring it back, so it stays active."""
     folder = Path(row.skill)
-    around = Path(row.project) if row.project else folder.parent
-    return not folder.is_dir() and around.is_dir()
+    reason = Message("there is no SKILL.md") if folder.is_dir() else Message("the folder is not there")
+    told = Message("{reason}; `skillyard deactivate {name}` if it is gone for good", reason=reason, name=folder.name)
+    return SkillContent(f"{row.skill}/{SKILL_FILE}", (0, 0, 0, 0), settled=False, name=folder.name, reason=told)
 
 
 @lru_cache(_MOST_ANSWERS)
-def _as_active(rows: tuple[Activation, ...], contents: tuple[SkillContent | None, ...]) -> ActiveSkills:
+def _as_active(rows: tuple[Activation, ...], contents: tuple[SkillContent, ...]) -> ActiveSkills:
     """A file counts once if it is active globally and here, or reached through a link."""
-    once: dict[Stamp, tuple[Activation, SkillContent]] = {}
+    once: dict[object, tuple[Activation, SkillContent]] = {}
     for row, content in zip(rows, contents, strict=True):
-        if content is not None:
-            once.setdefault(content.stamp, (row, content))
+        once.setdefault(content.stamp if any(content.stamp) else content.file, (row, content))
     skills = tuple(
         ActiveSkill(content.name, content.content, content.file, row.conversation, content.imitates)
         for row, content in once.values()
@@ -170,6 +167,17 @@ class ActivationChange(NamedTuple):
     changed: bool
 
 
+class Place(NamedTuple):
+    """Where skills come in the order of activation: last, unless it says otherwise."""
+
+    first: bool = False
+    #: An active skill, by any of its names.
+    before: str | None = None
+
+
+LAST = Place()
+
+
 class Activator:
     """Change what is active in one project. All names of a call count, or none."""
 
@@ -178,17 +186,42 @@ class Activator:
         self._contents, self._project = contents, project
 
     def activate(
-        self, names: Sequence[str], conversation: str | None, moment: float, user: str = DEFAULT_USER
+        self,
+        names: Sequence[str],
+        conversation: str | None,
+        moment: float,
+        user: str = DEFAULT_USER,
+        *,
+        here: bool = False,
+        place: Place = LAST,
     ) -> tuple[ActivationChange, ...]:
-        """Activate them in the order of the names. What is active already keeps its place."""
+        """Activate them in the order of the names. What is active already keeps its place, unless one is named.
+
+        `here`: a skill of the user counts only in this project.
+        """
         wanted = as_conversation(conversation)
+        if place.first and place.before is not None:
+            raise InvalidArgs(Message("first, or before another one: not both"))
         rows: dict[CatalogEntry, Activation] = {}
         for entry in map(self._choose, names):
             is_ours = self._project and entry.folder.is_relative_to(self._project)
-            project = EVERYWHERE if wanted == GLOBAL and not is_ours else self._project
+            project = EVERYWHERE if wanted == GLOBAL and not is_ours and not here else self._project
             rows[entry] = Activation(str(entry.folder), wanted, project)
+        anchor = None if place.before is None else self._anchor(place.before, wanted, user, frozenset(rows.values()))
         added = self._activations.add(user, rows.values(), moment)
-        return tuple(ActivationChange(entry.name, row.skill, row in added) for entry, row in rows.items())
+        changed = set(added)
+        if place.first or anchor:
+            changed |= self._activations.move(user, wanted, self._project, tuple(rows.values()), anchor)
+        return tuple(ActivationChange(entry.name, row.skill, row in changed) for entry, row in rows.items())
+
+    def _anchor(self, name: str, wanted: str, user: str, moved: frozenset[Activation]) -> Activation:
+        """Return the active skill of this name that others are put before."""
+        name = name.removeprefix("@")
+        rows = [row for row in self._activations.list(user, wanted, self._project) if row not in moved]
+        found = next((row for row in rows if self._answers(row, name)), None)
+        if found is None:
+            raise InvalidArgs(Message("{name} is not active there, so nothing comes before it", name=name))
+        return found
 
     def deactivate(
         self, names: Sequence[str], conversation: str | None, user: str = DEFAULT_USER

@@ -50,6 +50,24 @@ class Activations:
         )
         return tuple(map(Activation._make, rows))
 
+    def move(
+        self, user: str, conversation: str, project: str, moved: Sequence[Activation], before: Activation | None
+    ) -> set[Activation]:
+        """Put these before another one, or first, in what is active there; return those whose place is another now."""
+        with writing(self._connection):
+            rows = self.list(user, conversation, project)
+            rest = [row for row in rows if row not in moved]
+            at = rest.index(before) if before in rest else 0
+            order = [*rest[:at], *(row for row in moved if row in rows), *rest[at:]]
+            find = "SELECT id FROM activations WHERE user = ? AND skill = ? AND conversation = ? AND project = ?"
+            ids = {row: self._connection.execute(find, (user, *row)).fetchone()[0] for row in rows}
+            places = sorted(ids.values())
+            change = "UPDATE activations SET id = ? WHERE user = ? AND skill = ? AND conversation = ? AND project = ?"
+            for sign in (-1, 1):  # first out of the way, because each id is another row's
+                for number, row in zip(places, order, strict=True):
+                    self._connection.execute(change, (sign * number, user, *row))
+        return {row for number, row in zip(places, order, strict=True) if ids[row] != number and row in moved}
+
     def remove(self, user: str, activations: Iterable[Activation]) -> None:
         query = "DELETE FROM activations WHERE user = ? AND skill = ? AND conversation = ? AND project = ?"
         for each in activations:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from skillyard.app.project import Project, open_project
+from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import PAUSED, Message
 from skillyard.core.states import State
 from skillyard.core.values import Json
@@ -122,9 +123,11 @@ def _waits(project: Project, review: "Review", done: Mapping[str, Json]) -> Answ
 
 def _uninstall(options: Options) -> Answer:
     with open_project() as project:
-        installer = project.installer()
-    folders = [skill.folder for skill in installer.find([_plain(options.name)])]
-    kept = installer.remove(folders)
+        folders, own = project.plan_removal([options.name])
+        if own:
+            words = {"place": own[0].folder, "command": f"skillyard remove {options.name}"}
+            raise InvalidArgs(Message("{place} was not installed; only a person removes it: {command}", **words))
+        kept = project.installer().remove(folders)
     data: dict[str, Json] = {"kept": {folder: list(paths) for folder, paths in kept.items()}}
     return Answer(Message("{count} skills removed", count=len(folders)), {"removed": [*folders], **data})
 

@@ -21,7 +21,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def _scan(_options: Options) -> Answer:
     with open_project() as project:
-        changes = project.catalog.sync()
+        changes = project.changes_since_last_scan()
         entries = project.catalog.list()
     names: dict[str, list[str]] = {}
     for entry in entries:

@@ -60,19 +60,26 @@ _CWD = takes("--cwd", "where the agent works; here where it is not given", type=
 @takes("names", "folder, name or title of a skill", nargs="+", metavar="NAME")
 @takes("--session", "in this conversation only", one_of="scope", metavar="ID")
 @takes("--global", "in every conversation (the default)", one_of="scope", dest="is_global", action="store_true")
+@takes("--here", "a skill of yours: in this project only")
+@takes("--first", "before everything that is active", one_of="place")
+@takes("--before", "before this active skill", one_of="place", metavar="NAME")
 def answer_activate(options: Options) -> Answer:
     """Activate skills: from now on they go with every task for an agent.
 
-    Without --session a skill is active in every conversation: your own skills everywhere, a project's in that
-    project. To activate one again changes nothing.
+    Without --session a skill is active in every conversation: your own skills everywhere, or with --here in this
+    project only, a project's in that project. To activate one again changes nothing; with --first or --before it
+    moves. The order decides which fit into the limit of size.
 
     examples:
       skillyard activate code-review
+      skillyard activate house-style --here --before code-review
       skillyard activate pdf docx --session release-notes
     """
     with open_project() as project:
         project.catalog.sync()
-        changes = project.activator.activate(options.names, options.session, time.time())
+        changes = project.activate(
+            *options.names, conversation=options.session, here=options.here, first=options.first, before=options.before
+        )
     told = Message("{count} skills activated"), Message("activated {name}"), Message("already active: {name}")
     return _activated(changes, options, *told)
 

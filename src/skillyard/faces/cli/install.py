@@ -249,7 +249,8 @@ def _drift_lines(drift: "Drift") -> list[str]:
 def answer_remove(options: Options) -> Answer:
     """Remove installed skills; files that you made or edited stay.
 
-    What `skillyard link` made of them goes too, but for copies that you edited.
+    What `skillyard link` made of them goes too, but for copies that you edited. A skill that was not installed but
+    written here is moved to a trash; `skillyard restore NAME` brings it back.
 
     examples:
       skillyard remove pdf docx
@@ -259,35 +260,59 @@ def answer_remove(options: Options) -> Answer:
         raise InvalidArgs(Message("say which: names, or --source"))
     with open_project() as project:
         installer = project.installer(is_global=options.is_global)
-        folders = [skill.folder for skill in installer.find(options.names, options.source)]
-        question = Message("Remove {names}?", names=", ".join(folders)).render(options.lang)
+        removal = project.plan_removal(options.names, options.source, is_global=options.is_global)
+        folders, own = removal.installed, [entry.folder for entry in removal.own]
+        named = ", ".join((*folders, *map(str, own)))
+        question = Message("Remove {names}?", names=named).render(options.lang)
+        if own:
+            what = Message(
+                "{names} was not installed: it is moved to the trash. Remove {all}?",
+                names=", ".join(map(str, own)),
+                all=named,
+            )
+            question = what.render(options.lang)
         refused = Message("nothing was removed: say yes on a terminal, or give --yes")
-        require_yes(question, refused, accepted=options.yes, details={"skills": [*folders]})
+        require_yes(question, refused, accepted=options.yes, details={"skills": [*folders, *map(str, own)]})
         links = installer.unlink(folders)
         kept = installer.remove(folders)
-        project.contents.forget([installer.target.skills / folder for folder in folders])
+        trash = project.trash(is_global=options.is_global)
+        for entry in removal.own:
+            trash.put(entry.folder, entry.name)
+        project.contents.forget([*(installer.target.skills / folder for folder in folders), *own])
     lines: list[str] = [Message("removed {folder}", folder=folder) for folder in folders]
+    back = Message("moved {folder} to the trash; `skillyard restore {name}` brings it back")
+    lines += [Message(back.template, folder=folder, name=folder.name) for folder in own]
     lines += [Message("kept {path}", path=f"{folder}/{path}") for folder, paths in kept.items() for path in paths]
     for step in links:
         line = Message("{outcome} {path} (for {agent})", outcome=step.outcome, path=step.path, agent=step.agent)
         lines.append(join_messages(": ", (line, step.note)) if step.note else line)
     data: dict[str, Json] = {"removed": [*folders], "kept": {folder: list(paths) for folder, paths in kept.items()}}
-    return Answer(Message("{count} skills removed", count=len(folders)), {**data, "links": _links_data(links)}, lines)
+    data |= {"trashed": list(map(str, own))} if own else {}
+    return Answer(
+        Message("{count} skills removed", count=len(folders) + len(own)), {**data, "links": _links_data(links)}, lines
+    )
 
 
+@takes("names", "skills that `remove` moved to the trash; without any, what the lock says", nargs="*", metavar="NAME")
 @_SCOPE
 @takes("--theirs", "replace files that were edited here")
 def answer_restore(options: Options) -> Answer:
-    """Install exactly what skillyard.lock says, on this machine too.
+    """Install exactly what skillyard.lock says, on this machine too, or bring back what is in the trash.
 
     Skills that are there already stay as they are; files that you edited stay, unless --theirs says otherwise. A
     source that has other bytes now is an error: nothing else is installed in its place.
 
     examples:
       skillyard restore
+      skillyard restore my-own-skill
       skillyard restore --global
     """
     with open_project() as project:
+        if options.names:
+            trash = project.trash(is_global=options.is_global)
+            back = [trash.restore(name.removeprefix("@")) for name in options.names]
+            told = [Message("restored {folder}", folder=folder) for folder in back]
+            return Answer(Message("{count} skills restored", count=len(back)), {"restored": list(map(str, back))}, told)
         with StatusLine(Message("restoring"), options.lang) as steps:
             brought = project.installer(is_global=options.is_global).restore(steps, theirs=options.theirs)
         return _answer_of_install(project, brought, options)

@@ -55,7 +55,10 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "Bring installed skills to what their sources have now, after telling what would change.",
         ),
         "remove": ("install", "Remove installed skills; files that you made or edited stay."),
-        "restore": ("install", "Install exactly what skillyard.lock says, on this machine too."),
+        "restore": (
+            "install",
+            "Install exactly what skillyard.lock says, on this machine too, or bring back what is in the trash.",
+        ),
         "verify": ("install", "Compare the installed skills with skillyard.lock: changed, missing and added files."),
         "link": ("install", "Make installed skills visible to Claude Code, Codex and OpenCode in their own folders."),
         "unlink": ("install", "Take back what `skillyard link` made, and only that."),

@@ -137,10 +137,19 @@ class ClientRequest:
 
     def report_progress(self, progress: float, message: str) -> None:
         """Each call with more progress than the one before."""
-        if self.wants_progress and not self.stop.cancelled:
-            token = self._meta["progressToken"]
+        token = self._meta.get("progressToken") if self.wants_progress else None
+        if token is not None and not self.stop.cancelled:
             about = {"progressToken": token, "progress": progress, "message": message}
             self._connection.notify("notifications/progress", about)
+
+    def end_progress(self) -> None:
+        """The request has its answer, and what goes on is told in another way."""
+        self.params = {**self.params, "_meta": {**self._meta, "progressToken": None}}
+
+    def resume(self, responses: Fields, state: str) -> None:
+        """Ask again with the answers to what was asked."""
+        self.params = {**self.params, "requestState": state}
+        self.responses = dict(responses)
 
     @property
     def can_ask(self) -> bool:

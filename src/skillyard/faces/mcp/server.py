@@ -23,6 +23,7 @@ from skillyard.faces.mcp.listing import (
     read_surface,
 )
 from skillyard.faces.mcp.protocol import INVALID_PARAMS, ClientConnection, ClientRequest, Fields, Method, ProtocolError
+from skillyard.faces.mcp.tasks import EXTENSION, PolledCalls
 from skillyard.faces.mcp.transport import Stdio
 
 if TYPE_CHECKING:
@@ -95,8 +96,10 @@ class Service:
         #: By thread, because the number is that of its own connection to the index.
         self._seen: dict[int, int] = {}
         self.capabilities: dict[str, Any] = {kind: {"listChanged": True} for kind in ("tools", "prompts", "resources")}
-        self.capabilities["extensions"] = _EXTENSIONS
+        self.capabilities["extensions"] = {**_EXTENSIONS, EXTENSION: {}}
+        self._polled = PolledCalls()
         self.methods: dict[str, Method] = {
+            **self._polled.methods,
             "tools/list": self._list_tools,
             "tools/call": self._call_tool,
             "resources/list": self._list_resources,
@@ -125,6 +128,7 @@ class Service:
         self._is_over.set()
         for connection in self.connections:
             connection.close()
+        self._polled.close()
         if "_answering" in vars(self):
             self._answering.close()
         self._threads.wait()
@@ -203,7 +207,8 @@ class Service:
 
     def _call_tool(self, request: ClientRequest) -> Fields:
         named = (shown for shown in self._exposed() if shown.name == request.text("name"))
-        return self._answering.answer(request, next(named, None))
+        shown = next(named, None)
+        return self._polled.answer(request, lambda asked: self._answering.answer(asked, shown))
 
     def _list_resources(self, request: ClientRequest) -> Fields:
         from skillyard.faces.mcp.resources import as_resource  # noqa: PLC0415
