@@ -274,6 +274,12 @@ def test_null_means_not_given_at_every_optional_key(agents: Path) -> None:
     assert read_bounds(role.bounds) == Bounds(secrets=(Secret("TOKEN", "env", "TOKEN"),))
 
 
+def test_a_key_of_metadata_at_the_top_is_told_where_it_belongs(agents: Path) -> None:
+    (finding,) = read(agents, "description: Looks at builds\n").findings
+
+    assert finding.advice == "write it below `metadata`"
+
+
 def test_null_in_the_params_of_a_schedule_is_a_value(agents: Path) -> None:
     scheduled = "schedule: [{cron: '@daily', skill: x, params: {since: null}}]\n"
     role = read(agents, f"skills: [{{name: x, entry: x.py}}]\n{scheduled}")

@@ -251,6 +251,16 @@ def test_a_broken_agent_yaml_is_told_with_its_line_wherever_the_role_is_named(
     assert "agents/dev/agent.yaml:3: not valid YAML" in str(result.data["msg"])
 
 
+def test_a_mistake_elsewhere_is_none_of_the_schedules(skillyard: Skillyard, project: Path) -> None:
+    skillyard("role", "new", "dev")
+    (project / "agents" / "dev" / "agent.yaml").write_text("skills: [code-review]\n")
+
+    told = skillyard("jobs", "schedules")
+
+    assert told.stdout.startswith("Nothing recurs here.")
+    assert told.stderr == ""
+
+
 def test_validate_checks_what_schedules_name(skillyard: Skillyard, project: Path) -> None:
     skillyard("role", "new", "dev")
     (project / "agents" / "dev" / "agent.yaml").write_text(

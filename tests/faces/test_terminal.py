@@ -250,3 +250,23 @@ def test_changes_are_discarded_or_left_for_later(
     assert (project / "README.md").read_text() == "untidy\n"
     with Terminal(places, "changes", stdout_too=True) as terminal:
         assert ("pending" in terminal.read_all()) is (state == "pending")
+
+
+def test_only_a_person_at_a_terminal_sees_secrets(places: ProjectPaths, write_skill: WriteSkill) -> None:
+    key = "ghp_abcdefghijklmnopqrstuvwxyz0123456789"
+    write_skill("钥", "---\nname: 钥\ndescription: x\ncommand: python3 go.py\n---\n", {"go.py": f"print('看 {key}')\n"})
+
+    with Terminal(places, "run", "@钥", "--show-secrets", stdout_too=True) as terminal:
+        terminal.expect(key)
+        terminal.finish()
+    with Terminal(places, "run", "@钥", stdout_too=True) as terminal:
+        usual = terminal.read_all()
+        terminal.finish()
+    with Terminal(places, "run", "@钥", "--show-secrets") as terminal:
+        code, refused = terminal.finish()
+    with Terminal(places, "runs", "show", "latest", "--json") as terminal:
+        _, kept = terminal.finish()
+
+    assert "看 •••" in usual
+    assert (code, parse(refused).data["type"]) == (1, "InvalidArgs")
+    assert key not in kept

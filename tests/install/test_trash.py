@@ -48,6 +48,14 @@ def test_what_took_the_place_meanwhile_is_not_overwritten(
     assert skillyard("restore", "nothing-like-it").returncode == 1
 
 
+def test_the_command_that_brings_it_back_can_be_pasted(skillyard: Skillyard, write_skill: WriteSkill) -> None:
+    write_skill("my own notes", MINE)
+
+    assert (
+        "`skillyard restore 'my own notes'`" in skillyard("remove", "my own notes", "--yes", "--format", "human").stdout
+    )
+
+
 def test_the_trash_of_one_project_is_not_that_of_another(
     skillyard: Skillyard, write_skill: WriteSkill, tmp_path: Path
 ) -> None:

@@ -5,7 +5,9 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,17 @@ from skillyard.app.paths import ProjectPaths
 from skillyard.app.project import Project, new_run_id
 from skillyard.core.errors import InvalidArgs, ParamMissing, SkillNotFound
 from skillyard.core.values import Json
-from skillyard.jobs.jobs import Job, Jobs, JobStatus, may_pass, next_attempt, pause_seconds
+from skillyard.jobs.engine import Ticket
+from skillyard.jobs.jobs import (
+    Job,
+    JobFilter,
+    Jobs,
+    JobStatus,
+    may_pass,
+    next_attempt,
+    parse_since,
+    pause_seconds,
+)
 from skillyard.jobs.project_jobs import WorkerLoop
 from skillyard.jobs.schedule import ProjectSchedules
 from skillyard.trust.consent import trust
@@ -585,3 +597,40 @@ def test_a_job_cancelled_after_its_worker_died_is_cancelled_everywhere(
     assert said(skillyard("jobs", "history", "--json"))["data"]["runs"][0]["state"] == "cancelled"
     assert skillyard("worker", "--drain").returncode == 0
     assert said(skillyard("jobs", "--json"))["data"]["jobs"][0]["state"] == "cancelled"
+
+
+def test_the_list_is_filtered_and_paged_and_every_id_is_found(place: Place) -> None:
+    place.serve()
+    failed = place.done(Job("fail", schedule="nightly", name="nightly"))
+    place.engine.enqueue(Ticket("other", "far", Job("dev/echo", queue="far", first="other").as_body()))
+    ids = [place.done(Job("echo", args=(str(number),))).id for number in range(3)]
+
+    def ids_of(offset: int = 0, limit: int = 20, **wanted: Any) -> list[str]:
+        return [each.id for each in place.jobs.select(JobFilter(**wanted), offset, limit)[0]]
+
+    assert ids_of(states=("error", "timeout")) == ids_of(schedule="nightly") == [failed.id]
+    assert ids_of(skill="echo", queue="default") == ids[::-1]
+    assert ids_of(role="dev") == ids_of(queue="far") == ids_of(skill="dev/echo") == ["other"]
+    assert ids_of(1, 2, skill="echo", queue="default") == ids[1::-1]
+    assert ids_of(since=time.time() + 60) == []
+    assert [place.jobs.select(JobFilter(), 0, count)[1] for count in (4, 5)] == [True, False]
+
+
+def test_a_moment_is_named_by_its_distance_or_its_date() -> None:
+    assert parse_since("2h", 10_000.0) == 2800.0
+    assert parse_since("2026-11-18T09:00+00:00", 0.0) == datetime(2026, 11, 18, 9, tzinfo=UTC).timestamp()
+    with pytest.raises(InvalidArgs):
+        parse_since("yesterday", 0.0)
+
+
+def test_jobs_are_listed_by_filter_on_the_command_line(quick: ProjectPaths, skillyard: Skillyard) -> None:
+    made = [said(skillyard("jobs", "enqueue", "@echo", text, "--json"))["data"]["jobs"][0]["id"] for text in "abc"]
+    skillyard("jobs", "cancel", made[0])
+
+    assert [each["id"] for each in said(skillyard("jobs", "--state", "cancelled", "--json"))["data"]["jobs"]] == made[
+        :1
+    ]
+    page = said(skillyard("jobs", "--state", "queued,running", "--since", "1h", "--limit", "1", "--json"))["data"]
+    assert ([each["id"] for each in page["jobs"]], page["more"]) == ([made[2]], True)
+    assert "more follow: --offset 1" in skillyard("jobs", "list", "--state", "queued", "--limit", "1").stdout
+    assert "there is no state done" in skillyard("jobs", "--state", "done").stdout

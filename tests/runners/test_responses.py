@@ -122,6 +122,11 @@ def test_the_usual_variants_are_read_and_said(printed: dict[str, object], data: 
     assert not read(json.dumps(printed), strict=True).success
 
 
+@pytest.mark.parametrize("printed", [{"success": "yes", "data": {}}, {"success": False}, {"success": False, "data": 1}])
+def test_a_failure_without_a_message_says_what_is_wrong_with_the_response(printed: dict[str, object]) -> None:
+    assert "` is not " in str(error_of(read(json.dumps(printed)))["message"])
+
+
 @pytest.mark.parametrize("printed", [{"error": "no such file"}, {"success": False, "error": "no such file"}])
 def test_an_error_that_is_only_a_text_is_read_and_said(printed: dict[str, object]) -> None:
     response = read(json.dumps(printed), code=1)

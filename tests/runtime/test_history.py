@@ -171,6 +171,30 @@ def test_uses_are_counted_once_for_each_run_under_concurrency(
     assert len(yard.history.list(100)) == 8
 
 
+def test_only_successful_runs_of_programs_are_uses_and_a_prompt_is_loaded(
+    yard: Project, write_skill: WriteSkill
+) -> None:
+    text = "---\nname: {0}\ndescription: x\n{1}\n---\n"
+    write_skill(
+        "命令",
+        text.format("命令", "command: python3 go.py {code}"),
+        {"go.py": "import sys\nsys.exit(int(sys.argv[1]))"},
+    )
+    answer = "import json, sys\nprint(json.dumps({'success': json.load(sys.stdin)['action'] == 'good', 'data': {}}))\n"
+    write_skill("接口", text.format("接口", "protocol: json\nentry: go.py"), {"go.py": answer})
+    write_skill("提示", text.format("提示", "license: MIT"))
+
+    for code in ("0", "0", "1"):
+        yard.runtime.run(Request(name="命令", args=(code,)))
+    for action in ("good", "bad"):
+        yard.runtime.run(Request(name="接口", action=action))
+    for _ in range(3):
+        yard.runtime.run(Request(name="提示"))
+
+    assert yard.history.uses() == {"命令": 2, "接口": 1}
+    assert yard.history.loads() == {"提示": 3}
+
+
 def test_only_so_many_runs_are_kept_and_their_logs_go_with_them(yard: Project, write_skill: WriteSkill) -> None:
     write_skill("say", SAY, {"say.sh": "echo x >&2\n"})
     runtime = yard.runtime._replace(recorder=Recorder(yard.history, yard.logs, keep=2))

@@ -296,7 +296,7 @@ def test_without_a_sandbox_the_secret_is_passed_and_masked_all_the_same(
 
 @given(st.text(min_size=SHORTEST, max_size=60).filter(lambda text: len(text.strip()) >= SHORTEST), st.text(max_size=20))
 def test_whatever_the_secret_is_no_common_spelling_of_it_passes(secret: str, around: str) -> None:
-    redactor = Redactor([secret], keys=False)
+    redactor = Redactor([secret])
     whole = secret.encode("utf-8", "replace")
 
     for spelt in (secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], whole.hex()):
@@ -310,14 +310,14 @@ def test_base64_of_a_text_around_a_secret_does_not_pass_it(value: bytes, before:
     secret = value.hex()
 
     letters = base64.b64encode(before + secret.encode() + after).decode()
-    masked = Redactor([secret], keys=False).text(letters)
+    masked = Redactor([secret]).text(letters)
 
     assert MASK in masked
 
 
 @given(st.binary(max_size=200))
 def test_what_holds_no_secret_stays_byte_for_byte(content: bytes) -> None:
-    redactor = Redactor(["a secret that is nowhere"], keys=False)
+    redactor = Redactor(["a secret that is nowhere"])
 
     assert redactor.blob(content) == content
     assert redactor.document(content) == content

@@ -15,7 +15,7 @@ def modes(folder: Path) -> set[int]:
 
 def test_what_was_run_is_readable_by_its_user_alone(tmp_path: Path) -> None:
     connection = open_database(tmp_path / "state.db")
-    connection.execute("INSERT INTO usage VALUES ('project', 'skill', 1, 0)")
+    connection.execute("INSERT INTO usage VALUES ('project', 'skill', 1, 0, 0)")
 
     assert len(list(tmp_path.glob("state.db*"))) > 1  # what SQLite lays beside it is looked at too
     assert modes(tmp_path) == {0o600}
@@ -35,7 +35,7 @@ def test_a_file_that_an_earlier_version_left_open_to_others_is_closed(tmp_path: 
 ADD = """
 import sqlite3, sys
 connection = sqlite3.connect(sys.argv[1])
-connection.execute("INSERT INTO usage VALUES ('project', ?, 1, 0)", (sys.argv[2],))
+connection.execute("INSERT INTO usage VALUES ('project', ?, 1, 0, 0)", (sys.argv[2],))
 connection.commit()
 print(connection.execute("SELECT count(*) FROM usage").fetchone()[0])
 connection.close()
@@ -47,11 +47,11 @@ def test_whoever_opens_it_once_more_leaves_the_locks_of_this_process_alone(tmp_p
     process takes itself for the last to leave, and clears away what we still write to."""
     path = tmp_path / "state.db"
     ours = open_database(path)
-    ours.execute("INSERT INTO usage VALUES ('project', 'first', 1, 0)")
+    ours.execute("INSERT INTO usage VALUES ('project', 'first', 1, 0, 0)")
     open_database(path).close()
 
     assert added(path, "second") == 2
-    ours.execute("INSERT INTO usage VALUES ('project', 'third', 1, 0)")
+    ours.execute("INSERT INTO usage VALUES ('project', 'third', 1, 0, 0)")
     assert added(path, "fourth") == 4
     ours.close()
 

@@ -372,9 +372,16 @@ class Project:
         places = self.paths.project, self.paths.user_home, self.paths.own_home
         roots = skillyard.catalog.roots.list_roots(*places, more)
         index = skillyard.catalog.index.Index(self.paths.index_file)
-        return skillyard.catalog.catalog.Catalog(
-            roots=roots, index=index, uses=lambda: self.history.uses() if self.paths.database.exists() else {}
-        )
+
+        def popularity() -> dict[str, int]:
+            uses, loads = self.usage()
+            return {name: uses.get(name, 0) + loads.get(name, 0) for name in {*uses, *loads}}
+
+        return skillyard.catalog.catalog.Catalog(roots=roots, index=index, uses=popularity)
+
+    def usage(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Return how often each skill ran and succeeded, and how often each prompt was loaded."""
+        return (self.history.uses(), self.history.loads()) if self.paths.database.exists() else ({}, {})
 
     def changes_since_last_scan(self) -> "skillyard.catalog.scan.Changes":
         """Bring the index up to date and return what changed since this was asked last."""

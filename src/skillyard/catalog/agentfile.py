@@ -50,6 +50,8 @@ class Role(NamedTuple):
     findings: tuple[Finding, ...] = ()
     #: Why skills of the file are not in `skills`: its first mistake, with its line.
     unread: str = ""
+    #: The same of `schedule`.
+    unscheduled: str = ""
 
     @property
     def folder(self) -> Path:
@@ -113,7 +115,8 @@ def parse_role(content: bytes, path: Path, check: EntryCheck | None = None) -> R
 
 
 def _unusable(path: Path, *findings: Finding) -> Role:
-    return Role(path.parent.name, path, findings=findings, unread=_first_mistake(path, findings))
+    mistake = _first_mistake(path, findings)
+    return Role(path.parent.name, path, findings=findings, unread=mistake, unscheduled=mistake)
 
 
 def _first_mistake(path: Path, findings: Sequence[Finding]) -> str:
@@ -179,6 +182,7 @@ def _as_role(
         bounds=bounds,
         findings=tuple(findings),
         unread=_first_mistake(path, findings) if unread else "",
+        unscheduled=str(_broken((("schedule",),), errors, path, positions).get("broken", "")),
     )
 
 

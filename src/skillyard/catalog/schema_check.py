@@ -160,9 +160,16 @@ def _check_keys(
         if name in known or isinstance(rest, Mapping):
             yield from _check(item, known.get(name, rest), (*path, name), definitions)
         elif rest is False:
-            advice = nearest(name[:_LONGEST_KEY].lower().replace("-", "_"), list(known))
             message = Message("is not known and does nothing")
-            yield SchemaProblem((*path, name), message, advice, Severity.WARNING)
+            yield SchemaProblem((*path, name), message, _place_of(name, known), Severity.WARNING)
+
+
+def _place_of(name: str, known: Schema) -> str:
+    """Return where an unknown key may belong: below a section, or under a name like it."""
+    sections = (section for section, inner in known.items() if name in inner.get("properties", ()))
+    if section := next(sections, ""):
+        return Message("write it below `{section}`", section=section)
+    return nearest(name[:_LONGEST_KEY].lower().replace("-", "_"), list(known))
 
 
 def _choices(schema: Schema) -> list[str]:

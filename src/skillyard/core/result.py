@@ -135,6 +135,8 @@ class Request(NamedTuple):
     success_exit_codes: tuple[int, ...] = ()
     #: Refuse responses of JSON skills that only nearly follow the specification.
     strict: bool = False
+    #: A person at a terminal sees the result with its keys and tokens; what is kept is masked all the same.
+    show_secrets: bool = False
     #: False if the person asked for no sandbox on the command line.
     sandboxed: bool = True
     #: The person said beforehand that the changes of a run that succeeds are applied.

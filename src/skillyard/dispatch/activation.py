@@ -6,6 +6,7 @@ whichever process did it, and a call that finds nothing new reads no file.
 """
 
 import os
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -140,7 +141,9 @@ def _missing(row: Activation) -> SkillContent:
     """Return what is told of a skill that is away: another branch or disk may bring it back, so it stays active."""
     folder = Path(row.skill)
     reason = Message("there is no SKILL.md") if folder.is_dir() else Message("the folder is not there")
-    told = Message("{reason}; `skillyard deactivate {name}` if it is gone for good", reason=reason, name=folder.name)
+    told = Message(
+        "{reason}; `skillyard deactivate {name}` if it is gone for good", reason=reason, name=shlex.quote(folder.name)
+    )
     return SkillContent(f"{row.skill}/{SKILL_FILE}", (0, 0, 0, 0), settled=False, name=folder.name, reason=told)
 
 

@@ -192,7 +192,7 @@ class Delivery:
                     result = self._done()
                 except SkillError as error:
                     result = self._failed(error)
-                record.settle(result)
+                result = record.settle(result)
             self._conversations.forget_before(time.time() - self._dispatcher.keep_days * _DAY)
         except SkillError as error:
             return self._failed(error)

@@ -63,12 +63,14 @@ def display_name(entry: "CatalogEntry") -> str:
 
 def as_full_data(skill: Skill, project: "Project") -> dict[str, Json]:
     names = ("name", "type", "required", "default", "description", "choices")
+    uses, loads = project.usage()
     return {
         **fields_of(skill, "name", "title", "kind", "description", "path", "role", "command", "entry", "actions"),
         "params": [fields_of(param, *names) for param in skill.params],
         "timeout": skill.timeout_seconds,
         **fields_of(skill, "success_exit_codes", "tags"),
-        "uses": project.catalog.uses().get(skill.name, 0),
+        "uses": uses.get(skill.name, 0),
+        "loads": loads.get(skill.name, 0),
         "fields": skill.fields,
         "findings": [finding.as_dict() for finding in skill.findings],
     }

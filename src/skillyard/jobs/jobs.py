@@ -7,7 +7,9 @@ kept with the runs. A retry is another attempt, with an id that starts like the 
 import hashlib
 import os
 import random
+import re
 from collections.abc import Callable, Container, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from skillyard.core.child_process import DEPTH
@@ -39,6 +41,10 @@ CANCELLED, REPLACED = "cancelled", "replaced"
 NOTICE = "notice"
 #: Among so many latest tickets is the one that replaced a run.
 _RECENT = 200
+#: Of all jobs: those that an id is looked for in first, and all that there can be.
+_SOME, _EVERY = 1000, 1_000_000
+_AGO = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 #: In `Job.flow`: the attempt whose results are kept up to the first step that failed.
 AFTER = "after"
 _LABEL_CHARACTERS = 40
@@ -199,6 +205,39 @@ class JobStatus(NamedTuple):
     told: Mapping[str, Json] = NOTHING
 
 
+class JobFilter(NamedTuple):
+    """Which jobs are meant; what is empty does not matter."""
+
+    states: tuple[str, ...] = ()
+    skill: str = ""
+    role: str = ""
+    queue: str = ""
+    schedule: str = ""
+    since: float = 0.0
+
+    def matches(self, known: JobStatus) -> bool:
+        job = known.job
+        role = job.task.role if job.task else ""
+        return (
+            (not self.states or known.state in self.states)
+            and (not self.skill or self.skill in {job.skill, job.skill.rpartition("/")[2]})
+            and (not self.role or self.role in {role, job.skill.partition("/")[0] if "/" in job.skill else ""})
+            and (not self.queue or self.queue == job.queue)
+            and (not self.schedule or self.schedule == job.schedule)
+            and known.created >= self.since
+        )
+
+
+def parse_since(text: str, now: float) -> float:
+    """Return the moment that `2h`, `7d`, or a date such as `2026-11-18` or `2026-11-18T09:00` means."""
+    if found := _AGO.fullmatch(text.strip()):
+        return now - float(found[1]) * _UNITS[found[2]]
+    try:
+        return datetime.fromisoformat(text.strip()).timestamp()
+    except (ValueError, OverflowError):
+        raise InvalidArgs(Message("{text!r} is no time: write 2h, 7d or 2026-11-18T09:00", text=text)) from None
+
+
 class Jobs:
     def __init__(
         self,
@@ -249,10 +288,20 @@ class Jobs:
         # Ids are in the order of time too: SQLite's clock has seconds only.
         return tuple(sorted(found.values(), key=lambda known: (known.created, known.id), reverse=True))[:limit]
 
+    def select(self, wanted: JobFilter, offset: int, limit: int) -> tuple[tuple[JobStatus, ...], bool]:
+        """Return a page of the jobs that a filter means, the latest first, and whether more follow."""
+        end = offset + limit
+        found = [known for known in self.list(end + 1 if wanted == JobFilter() else _EVERY) if wanted.matches(known)]
+        return tuple(found[offset:end]), len(found) > end
+
     def find(self, job_id: str) -> JobStatus:
         """Return a job by its id, or by a unique beginning of it, with what came of a late notice. Raise InvalidArgs
         otherwise."""
-        found = [known for known in self.list(1000) if known.id.startswith(job_id) or known.run == job_id]
+
+        def starts_so(count: int) -> list[JobStatus]:
+            return [known for known in self.list(count) if known.id.startswith(job_id) or known.run == job_id]
+
+        found = starts_so(_SOME) or starts_so(_EVERY)
         found = [known for known in found if job_id in {known.id, known.run}] or found
         if not job_id or len(found) != 1:
             msg = Message("no job {job_id!r} here, or more than one starts so", job_id=job_id)

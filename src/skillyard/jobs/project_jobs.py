@@ -25,6 +25,7 @@ from skillyard.core.errors import (
     Cancelled,
     ExtraMissing,
     InvalidArgs,
+    MetadataMissing,
     MultiStep,
     NotGranted,
     RoleInvalid,
@@ -223,7 +224,7 @@ class Attempts:
         def is_as_queued() -> bool:
             try:
                 return mark_of_skill(self.project.runtime().resolve(job.as_request())) == job.fingerprint
-            except SkillNotFound:
+            except (SkillNotFound, MetadataMissing):  # not there, or only the rest of it
                 return False
 
         if not job.fingerprint or is_as_queued():

@@ -21,7 +21,6 @@ from skillyard.catalog.scan import stamp_of
 from skillyard.core.capability import ON_FAILURE, SCHEDULE
 from skillyard.core.errors import InvalidArgs, SkillError
 from skillyard.core.messages import Lang, Message
-from skillyard.core.skill import Severity, first_of
 from skillyard.core.values import NOTHING, Json
 from skillyard.jobs.engine import TimetableEntry
 
@@ -243,7 +242,7 @@ class ProjectSchedules:
         self._served: object = None
         self._waiting = ""
         #: By role: the first mistake of its file, with its line.
-        self.mistakes: dict[str, Message] = {}
+        self.mistakes: dict[str, str] = {}
 
     def __call__(self, lines: Sequence[TimetableEntry]) -> tuple[Schedule, ...]:
         found: list[Schedule] = []
@@ -276,10 +275,10 @@ class ProjectSchedules:
         role = read_role(file)
         self.mistakes.pop(role.name, None)
         found = from_agent(role.schedule, role.name, self._zone)
-        if wrong := [finding for finding in role.findings if finding.severity is Severity.ERROR]:
-            name, first = role.name, first_of(wrong, f"agents/{role.name}/{AGENT_FILE}")
-            self.mistakes[name] = first
-            self._tell(Message("{first}; `skillyard role validate {role}` tells what to do", first=first, role=name))
+        if mistake := role.unscheduled:
+            self.mistakes[role.name] = mistake
+            hint = Message("{first}; `skillyard role validate {role}` tells what to do", first=mistake, role=role.name)
+            self._tell(hint)
             found = found or before[1]
         return stamp, found
 

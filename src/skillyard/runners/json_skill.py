@@ -168,7 +168,7 @@ def _read(ended: Exit, action: str | None, *, strict: bool) -> JsonResponse:
         flaws = (wrong, *flaws)
     if flaws and strict:
         return failed(action, INTERNAL, Message("not a response of the protocol: {wrong}", wrong=flaws[0]))
-    fields = _normalise(fields) if wrong else fields
+    fields = _normalise(fields, wrong) if wrong else fields
     if fields.get("action") is None:
         fields = {**fields, "action": action}
     if fields["success"] is True:
@@ -218,13 +218,13 @@ def what_is_wrong(fields: Mapping[str, Json]) -> str:
     return ""
 
 
-def _normalise(fields: Mapping[str, Json]) -> dict[str, Json]:
+def _normalise(fields: Mapping[str, Json], wrong: str) -> dict[str, Json]:
     """Return the response that a usual variant means: flat keys, `{"error": "text"}`, `ok` or `status` for success."""
     told, error = fields.get("success", fields.get("ok", fields.get("status", True))), fields.get("error")
     success = told is True or (isinstance(told, str) and told.lower() in {"ok", "success", "true", "done"})
     if not success or (error and not fields.get("success")):
         if not isinstance(error, Mapping):
-            error = {"message": str(error or fields.get("message") or Message("no message"))}
+            error = {"message": str(error or fields.get("message") or wrong)}
         if flaw_of_error(error):
             error = {**error, "code": INTERNAL}
         return {**fields, "success": False, "error": error}

@@ -34,6 +34,7 @@ from skillyard.core.errors import (
 )
 from skillyard.core.messages import PLANNED, Message
 from skillyard.core.result import Call, Clock, Outcome, Request, Result, error_result, pending_result
+from skillyard.core.secrets import Redactor
 from skillyard.core.skill import Kind, Severity, Skill
 from skillyard.core.values import Json
 from skillyard.runners.kind import Permit, Prepared, Runner, load_kind
@@ -206,7 +207,7 @@ class Runtime(NamedTuple):
         _, error = self._run(request, runner, on_progress)
         if error and not responses:
             responses.append(json_skill.as_response(error, request.action))
-        return dict(responses[0].fields)
+        return Redactor().mapping(responses[0].fields)
 
     def plan(self, request: Request) -> Result:
         """Return what a run would do, down to the last argument; nothing is started."""
@@ -248,7 +249,8 @@ class Runtime(NamedTuple):
             with open_workspace(self.root, prepared), layered as (prepared, layers):
                 facts["run"] = call.run_id
                 with self.recorder.recording(as_run(request, prepared, clock.moment)) as record:
-                    sandbox = record.wrap(self.sandbox, cleanup, on_progress, stop, *prepared.passed.values())
+                    secrets, shown = prepared.passed.values(), request.show_secrets
+                    sandbox = record.wrap(self.sandbox, cleanup, on_progress, stop, *secrets, show_secrets=shown)
                     result, error = _run_recorded(request, prepared, runner, sandbox, record, clock)
                     if layers:
                         try:
@@ -256,9 +258,9 @@ class Runtime(NamedTuple):
                         except SkillError as refused:
                             error = refused
                             result = as_result(error, request, clock.meta(request.agent, record.facts))
-                    record.settle(result)
+                    result = record.settle(result)
         except SkillError as error:
-            return as_result(error, request, clock.meta(request.agent, facts)), error
+            return Redactor().result(as_result(error, request, clock.meta(request.agent, facts))), error
         return result, error
 
     def _around(self, granted: frozenset[str]) -> Surroundings:
@@ -284,7 +286,7 @@ def _run_recorded(
     """Run it and return the result, with the error if there was one."""
     error: SkillError | None = None
     try:
-        outcome = record.masked(runner(prepared, sandbox))
+        outcome = runner(prepared, sandbox)
     except SkillError as failed:
         error = failed
     if ended := record.exit:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from skillyard.core.errors import Stopped
 from skillyard.core.messages import Message
-from skillyard.core.result import Outcome, Request, Result
+from skillyard.core.result import Request, Result
 from skillyard.core.secrets import Redactor
 from skillyard.core.values import Json
 from skillyard.runners.kind import Prepared, start
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 #: Called with each piece of stderr as it comes.
 OnProgress: TypeAlias = Callable[[bytes], None] | None
 _DAY = 86_400
-_LONGEST_LINE = 65_536
 #: Of each end of an output that is too large.
 _KEPT_BYTES = 4096
 
@@ -63,9 +62,9 @@ class RunRecord:
         self._runs, self._run, self._log = runs, run, log
         self._started = time.monotonic()
         self._result: Result | None = None
-        #: The second for what the caller gets, which may hold what only looks like a key.
-        self._redactor, self._secrets = Redactor(), Redactor(keys=False)
-        self._line = b""
+        self._redactor, self._show_secrets = Redactor(), False
+        #: The end of stderr, which could be the start of a secret.
+        self._held = b""
         #: Links that were removed after the run, and files whose setuid bits were cleared.
         self._cleaned: dict[str, tuple[str, ...]] = {}
         #: None until the program ended.
@@ -74,10 +73,19 @@ class RunRecord:
         self.notes: tuple[str, ...] = ()
 
     def wrap(
-        self, sandbox: Sandbox, cleanup: Cleanup, on_progress: OnProgress, stop: "CancelToken | None", *secrets: str
+        self,
+        sandbox: Sandbox,
+        cleanup: Cleanup,
+        on_progress: OnProgress,
+        stop: "CancelToken | None",
+        *secrets: str,
+        show_secrets: bool = False,
     ) -> Sandbox:
-        """Return the sandbox of this run, which records, cleans up, and masks every secret that the program prints."""
-        self._redactor, self._secrets = Redactor(secrets), Redactor(secrets, keys=False)
+        """Return the sandbox of this run, which records, cleans up, and masks every secret that the program prints.
+
+        `show_secrets`: what is shown is not masked, what is kept is.
+        """
+        self._redactor, self._show_secrets = Redactor(secrets), show_secrets
 
         def show(piece: bytes) -> None:
             if on_progress and piece:
@@ -97,7 +105,7 @@ class RunRecord:
                 cleaned = {"removed_links": left.removed_links, "cleared_setuid": left.cleared_setuid}
                 self._cleaned = {name: paths for name, paths in cleaned.items() if paths}
                 self._tell(**self._cleaned)
-            show(self._secrets.blob(self._line) if self._secrets.knows else b"")
+            show(self._flush())
             self._ended(self.exit)
             if stop and stop.cancelled:
                 raise Stopped(Message("it was stopped, with everything that it had started"))
@@ -106,33 +114,30 @@ class RunRecord:
         return run
 
     def hear(self, piece: bytes) -> bytes:
-        """Log a piece of stderr and return what of it may be shown. Whole lines only, so no secret is cut in two."""
-        *lines, self._line = (self._line + piece).split(b"\n")
-        if len(self._line) > _LONGEST_LINE:
-            # What may be the start of a secret waits for the rest of it.
-            masked = self._secrets.blob(self._line)
-            cut = len(masked) - self._secrets.longest_bytes
-            lines, self._line = [*lines, masked[:cut]], masked[cut:]
-        for line in lines:
-            self._write(line)
-        return b"".join(self._secrets.blob(line) + b"\n" for line in lines) if self._secrets.knows else piece
+        """Log a piece of stderr and return what of it may be shown. No secret is cut in two."""
+        safe, self._held = self._redactor.split_safe(self._held + piece)
+        self._log.write(safe)
+        return piece if self._show_secrets else safe
 
-    def _write(self, line: bytes) -> None:
-        self._log.write(self._redactor.text(line.decode("utf-8", "replace")).encode() + b"\n")
+    def _flush(self) -> bytes:
+        """Log the end of stderr and return what of it was not shown yet."""
+        rest, self._held = self._redactor.blob(self._held), b""
+        self._log.write(rest)
+        return b"" if self._show_secrets else rest
 
     def _tell(self, **facts: Json) -> None:
         self._run = self._run._replace(launch={**self._run.launch, **self._redactor.mapping(facts)})
 
     def _masked_exit(self, ended: Exit) -> Exit:
         """Return the exit with every secret masked, before anything is cut, quoted or parsed."""
-        if not self._secrets.knows:
+        if self._show_secrets:
             return ended
-        stdout = self._secrets.document(ended.stdout)
+        stdout = self._redactor.document(ended.stdout)
         return ended._replace(
             stdout=stdout,
             stdout_bytes=ended.stdout_bytes - len(ended.stdout) + len(stdout),
-            stdout_tail=self._secrets.blob(ended.stdout_tail),
-            stderr=self._secrets.blob(ended.stderr),
+            stdout_tail=self._redactor.blob(ended.stdout_tail),
+            stderr=self._redactor.blob(ended.stderr),
         )
 
     def _ended(self, ended: Exit) -> None:
@@ -150,9 +155,8 @@ class RunRecord:
         if ended.overflowed:  # the log keeps the start and the end
             head, tail = ended.stdout[:_KEPT_BYTES], ended.stdout_tail[-_KEPT_BYTES:]
             left_out = b"[... %d bytes left out ...]" % (ended.stdout_bytes - len(head) - len(tail))
-            for part in (self._line, b"stdout starts:", head, left_out, tail):
-                self._write(part)
-            self._line = b""
+            text = b"\n".join((b"stdout starts:", head, left_out, tail, b""))
+            self._log.write(self._redactor.blob(text))
 
     @property
     def facts(self) -> dict[str, Json]:
@@ -162,21 +166,18 @@ class RunRecord:
         told = {name: list(dict.fromkeys(texts)) for name, texts in lists.items() if texts}
         return {"run": self._run.id, "sandbox": self.exit.sandbox if self.exit else None, **told}
 
-    def masked(self, outcome: Outcome) -> Outcome:
-        """Return the outcome with the values that were passed to the program masked."""
-        return outcome._replace(data=self._secrets.mapping(outcome.data))
-
-    def settle(self, result: Result) -> None:
-        """Keep the result, in which what looks like a key is masked too."""
-        self._result = result
+    def settle(self, result: Result) -> Result:
+        """Keep the result with every secret masked, and return what the caller gets."""
+        self._result = self._redactor.result(result)
+        return result if self._show_secrets else self._result
 
     def close(self) -> None:
         """Finish the row. Without a result there was a bug or an interrupt, and the row says so."""
-        self._log.write(self._redactor.text(self._line.decode("utf-8", "replace")).encode())
+        self._flush()
         state = str(self._result.state) if self._result else "error"
         told = self._result.as_dict() if self._result else {"state": "error", "summary": "interrupted"}
         seconds = time.monotonic() - self._started
-        self._runs.finish(self._run._replace(state=state, seconds=seconds, result=self._redactor.mapping(told)))
+        self._runs.finish(self._run._replace(state=state, seconds=seconds, result=told))
 
 
 def as_run(request: Request, prepared: Prepared, moment: datetime) -> Run:

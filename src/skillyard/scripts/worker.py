@@ -167,7 +167,7 @@ class Worker(NamedTuple):
                     if isinstance(error, RuntimeFailed) and record.exit:
                         name_limit(error, record.exit, launch.policy)
                     result = error_result(error, AGENT, self.lang, clock.meta(AGENT, record.facts))
-                record.settle(result)
+                result = record.settle(result)
         except SkillError as error:
             return error_result(error, AGENT, self.lang, clock.meta(AGENT, {"run": run_id}))
         return self._decided(call, result, interrupt, on_progress) if interrupt else result

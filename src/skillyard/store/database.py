@@ -23,7 +23,7 @@ from skillyard.store import locks
 from skillyard.store.locks import LOCK_SECONDS
 
 #: The version of the tables. Earlier ones were never released.
-VERSION = 6
+VERSION = 7
 LOCK = "state.lock"
 #: Its modification time is that of the latest attempt to make a backup.
 BACKUP_LOCK = "backup.lock"

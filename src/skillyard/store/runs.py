@@ -21,6 +21,8 @@ from skillyard.store.database import writing
 from skillyard.store.locks import LockedFile
 
 RUNNING = "running"
+#: Kinds of runs that use no skill by themselves.
+_NO_SKILLS = frozenset({"bin", "dispatch", "flow"})
 #: How large a log may grow; what comes after is dropped.
 LOG_BYTES = 4_194_304
 _UNREADABLE = "RuntimeFailed: the record of this run is damaged"
@@ -69,8 +71,8 @@ class Runs:
         query = "UPDATE runs SET state = ?, seconds = ?, launch = ?, result = ? WHERE id = ?"
         with writing(self._connection):
             self._connection.execute(query, (run.state, run.seconds, _text(run.launch), _text(run.result), run.id))
-            if run.skill:  # a task for an agent uses none by itself
-                self.record_use(run.skill, run.started)
+            if run.skill and run.state == State.SUCCESS and run.kind not in _NO_SKILLS:
+                self.record_use(run.skill, run.started, loaded=run.kind == "prompt")
 
     def close_abandoned(self, run_id: str, state: str, result: Mapping[str, Json]) -> None:
         """Write the end of a run whose runtime died, if nobody else has, and the database can be written."""
@@ -144,16 +146,26 @@ class Runs:
         row = self._connection.execute(query, (self._project, job, count - 1)).fetchone()
         return float(row[0]) if row else 0.0
 
-    def record_use(self, skill: str, moment: float) -> None:
+    def record_use(self, skill: str, moment: float, *, loaded: bool = False) -> None:
+        """Count a use, or that a prompt was loaded: whether anybody followed it, nobody knows."""
         self._connection.execute(
-            "INSERT INTO usage (project, skill, count, last) VALUES (?, ?, 1, ?) "
-            "ON CONFLICT (project, skill) DO UPDATE SET count = count + 1, last = max(last, excluded.last)",
-            (self._project, skill, moment),
+            "INSERT INTO usage (project, skill, count, loads, last) VALUES (?, ?, ?, ?, ?) "
+            "ON CONFLICT (project, skill) DO UPDATE SET count = count + excluded.count, "
+            "loads = loads + excluded.loads, last = max(last, excluded.last)",
+            (self._project, skill, not loaded, loaded, moment),
         )
 
     def uses(self) -> dict[str, int]:
-        rows = self._connection.execute("SELECT skill, count FROM usage WHERE project = ?", (self._project,))
-        return dict(rows.fetchall())
+        """Return how often each skill ran and succeeded."""
+        return self._counts("count")
+
+    def loads(self) -> dict[str, int]:
+        """Return how often each prompt was loaded."""
+        return self._counts("loads")
+
+    def _counts(self, column: str) -> dict[str, int]:
+        query = f"SELECT skill, {column} FROM usage WHERE project = ? AND {column} > 0"
+        return dict(self._connection.execute(query, (self._project,)).fetchall())
 
 
 def _text(value: Mapping[str, Json]) -> str:

@@ -8,6 +8,7 @@ CREATE INDEX runs_by_start ON runs (project, started);
 CREATE INDEX runs_of_jobs ON runs (project, started) WHERE job != '';
 CREATE TABLE usage (
     project TEXT NOT NULL, skill TEXT NOT NULL, count INTEGER NOT NULL, last REAL NOT NULL,
+    loads INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (project, skill)
 ) WITHOUT ROWID;
 CREATE TABLE keys (
@@ -29,4 +30,4 @@ CREATE TABLE events (
 );
 CREATE INDEX events_by_conversation ON events (conversation, id);
 -- VERSION in database.py
-PRAGMA user_version = 6;
+PRAGMA user_version = 7;

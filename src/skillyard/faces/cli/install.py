@@ -1,5 +1,6 @@
 """Commands that install skills: add, update, remove, restore, verify, link, unlink, review."""
 
+import shlex
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -281,7 +282,7 @@ def answer_remove(options: Options) -> Answer:
         project.contents.forget([*(installer.target.skills / folder for folder in folders), *own])
     lines: list[str] = [Message("removed {folder}", folder=folder) for folder in folders]
     back = Message("moved {folder} to the trash; `skillyard restore {name}` brings it back")
-    lines += [Message(back.template, folder=folder, name=folder.name) for folder in own]
+    lines += [Message(back.template, folder=folder, name=shlex.quote(folder.name)) for folder in own]
     lines += [Message("kept {path}", path=f"{folder}/{path}") for folder, paths in kept.items() for path in paths]
     for step in links:
         line = Message("{outcome} {path} (for {agent})", outcome=step.outcome, path=step.path, agent=step.agent)

@@ -29,17 +29,28 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from skillyard.app import job_values
-from skillyard.app.job_values import QUEUE, AgentTask, Job, Misfire, Overlap, Schedule, TimetableEntry
+from skillyard.app.job_values import (
+    QUEUE,
+    AgentTask,
+    Job,
+    JobFilter,
+    Misfire,
+    Overlap,
+    Schedule,
+    TimetableEntry,
+    parse_since,
+)
 from skillyard.app.project import Project, open_project
 from skillyard.core.child_process import refuse_inside_agents
 from skillyard.core.envelope import from_json
 from skillyard.core.errors import InvalidArgs, RuntimeFailed
 from skillyard.core.messages import Message
 from skillyard.core.result import Request, split_name
+from skillyard.core.states import State
 from skillyard.core.values import NOTHING, Json
 from skillyard.faces import command
 from skillyard.faces.cli.run import take_ours
-from skillyard.faces.command import Answer, Options, Parser, ProgramLines, at_least, seconds, takes
+from skillyard.faces.command import Answer, Options, Parser, ProgramLines, at_least, comma_list, seconds, takes
 from skillyard.faces.live_line import bar
 from skillyard.faces.present import Record, StatusLine, Style, Table, write_lines
 from skillyard.faces.skill_data import as_run_data, fields_of, timestamp
@@ -48,6 +59,7 @@ if TYPE_CHECKING:
     from skillyard.jobs.jobs import Jobs, JobStatus
 
 _LOOK_SECONDS = 0.2
+_STATES = ("queued", "running", *State, "cancelled", "replaced")
 _ID = takes("job_id", "the id, or how it starts", metavar="ID")
 _NAME = takes("name", "the schedule's name", metavar="NAME")
 
@@ -93,13 +105,41 @@ def _opened() -> "Iterator[tuple[Project, Jobs]]":
         yield project, jobs
 
 
+def _takes_filter(answer: Callable[[Options], Answer]) -> Callable[[Options], Answer]:
+    """Which jobs are meant."""
+    for argument in (
+        takes("--since", "only those made since 2h, 7d or 2026-11-18T09:00", default="", metavar="WHEN"),
+        takes("--schedule", "only those of this schedule", default="", metavar="NAME"),
+        takes("--queue", "only those of this queue", default=""),
+        takes("--role", "only those of this role", default=""),
+        takes("--skill", "only those of this skill", default="", metavar="NAME"),
+        takes("--state", "only those in these states, with commas: queued, running, error, cancelled, …", default=""),
+        takes("--failed", "only those that failed for good"),
+    ):
+        answer = argument(answer)
+    return answer
+
+
+def _filter(options: Options) -> JobFilter:
+    states = comma_list(options.state)
+    if unknown := [state for state in states if state not in _STATES]:
+        known = ", ".join(_STATES)
+        raise InvalidArgs(Message("there is no state {name}; there are {known}", name=unknown[0], known=known))
+    return JobFilter(
+        states=("error", "timeout") if options.failed else states,
+        since=parse_since(options.since, time.time()) if options.since else 0.0,
+        **{name: getattr(options, name) for name in ("role", "queue", "schedule")},
+        skill=options.skill.removeprefix("@"),
+    )
+
+
+@takes("--offset", "leave out so many of the latest", type=at_least(0), default=0, metavar="N")
 @takes("--limit", "how many, the latest first (20)", type=at_least(1), default=20)
-@takes("--failed", "only those that failed for good")
+@_takes_filter
 def answer(options: Options) -> Answer:
+    wanted = _filter(options)
     with _opened() as (project, jobs):
-        found = jobs.list(1000 if options.failed else options.limit)
-        if options.failed:
-            found = tuple(known for known in found if known.state in {"error", "timeout"})[: options.limit]
+        found, more = jobs.select(wanted, options.offset, options.limit)
         changes = {known.id: waiting for known in found if (waiting := _changes_of(project, known))}
         untrusted: list[Json] = [each.name for each in project.jobs.schedules().untrusted()]
     rows, data = list[tuple[str, ...]](), list[Json]()
@@ -111,8 +151,10 @@ def answer(options: Options) -> Answer:
         data.append(_as_data(known, waiting))
     columns = ("id", "created", "state", "attempt", "name", "summary", *(("changes",) if changes else ()))
     empty = Message("No jobs here yet. `skillyard jobs enqueue @name` makes one.")
-    told: dict[str, Json] = {"jobs": data, **({"waiting": untrusted} if untrusted else {})}
+    told: dict[str, Json] = {"jobs": data, "more": more, **({"waiting": untrusted} if untrusted else {})}
     note = Message("wait for `skillyard trust`: {names}", names=", ".join(map(str, untrusted))) if untrusted else ""
+    if more and not note:
+        note = Message("more follow: --offset {offset}", offset=options.offset + len(found))
     return Answer(Message("{count} jobs", count=len(found)), told, Table(columns, rows, empty, note))
 
 
@@ -276,7 +318,7 @@ def _add(options: Options) -> Answer:
 
 def _recurring(
     project: Project, jobs: "Jobs"
-) -> tuple[tuple[Schedule, ...], tuple[Schedule, ...], dict[str, TimetableEntry], dict[str, Message]]:
+) -> tuple[tuple[Schedule, ...], tuple[Schedule, ...], dict[str, TimetableEntry], dict[str, str]]:
     """Return the schedules that count, those that wait for trust, what is kept of them by name, and by role the
     first mistake of its file."""
     lines = {line.name: line for line in jobs.engine.timetable.list()}

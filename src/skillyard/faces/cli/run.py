@@ -72,6 +72,7 @@ _MOST_QUESTIONS = 20
 )
 @takes("--check-exit", "exit codes that count as success, like 0,1", metavar="CODES")
 @takes("--strict", "JSON skills: refuse what differs from the protocol")
+@takes("--show-secrets", "show keys and tokens in this result, on a terminal only")
 @takes("--stdin", "wait for piped input, however long it takes")
 @takes("--to", "let this agent do what a prompt skill says", metavar="BACKEND")
 @takes("--model", "the agent's model", metavar="M")
@@ -89,6 +90,8 @@ def answer(options: Options) -> NoReturn:
             raise InvalidArgs(why)
         if options.no_sandbox or options.weak_sandbox or options.apply:
             refuse_inside_agents()
+        if options.show_secrets and (os.environ.get(DEPTH) or not on_terminal() or not sys.stdout.isatty()):
+            raise InvalidArgs(Message("--show-secrets is for a person at a terminal: stdin and stdout must be one"))
         if options.weak_sandbox:
             project.accept_weak_sandbox()
         request = target._replace(
@@ -97,6 +100,7 @@ def answer(options: Options) -> NoReturn:
             interactive=not options.non_interactive,
             success_exit_codes=codes,
             strict=options.strict,
+            show_secrets=options.show_secrets,
             sandboxed=not options.no_sandbox,
             apply=options.apply,
             stdin=_piped(wait=options.stdin),
@@ -107,7 +111,13 @@ def answer(options: Options) -> NoReturn:
             from skillyard.faces.cli.runs import ask_about_changes
 
             result = ask_about_changes(project, result, options.lang)
-        finish_run(result, options.style, project.write_file)
+        finish_run(result, options.style, _write_nothing if options.show_secrets else project.write_file)
+
+
+def _write_nothing(path: str, content: bytes) -> NoReturn:
+    """A result with its secrets is shown whole and goes into no file."""
+    del content
+    raise PermissionDenied(path)
 
 
 def _target(project: Project, options: Options) -> "tuple[Request, SourceRun | None]":
