@@ -1,8 +1,7 @@
 """Explains a name: every skill that has it, which one wins and why, and what each agent does with it.
 
-Where each backend agent looks for skills by itself, and which it leaves out, was learnt from what the real programs send to
-their models, and is compared with them by the tests: `agent_paths.json` has it, with the version that it was learnt from.
-All of them follow symlinks. What an agent's own settings switch off is read from its settings.
+Where each backend agent looks for skills by itself, and which it leaves out, was learnt from what the real programs
+send to their models, and the tests compare it with them: `agent_paths.json` has it, with the version of each. All follow symlinks. What an agent's own settings switch off is read from its settings.
 """
 
 import json
@@ -76,7 +75,7 @@ _OFF_FOR_MODEL = "disable-model-invocation"
 def refusal(paths: AgentPaths, file: Path, settings: AgentSettings | None = None) -> Refusal | None:
     """Return why the agent leaves out a skill wherever it is, or None if it does not."""
     if file.is_symlink() and not file.exists():
-        why = Message("the link leads to {target}, where nothing is", target=os.readlink(file))
+        why = Message("the link leads to {target}, where nothing is", target=file.readlink())
         return Refusal(why, f"rm {_quoted(file)}")
     if file.name != SKILL_FILE:
         why = Message("it reads only {skill_file}, not {name}", skill_file=SKILL_FILE, name=file.name)
