@@ -1,8 +1,8 @@
 """Explains a name: every skill that has it, which one wins and why, and what each agent does with it.
 
 Where each backend agent looks for skills by itself, and which it leaves out, was learnt from what the real programs
-send to their models, and the tests compare it with them: `agent_paths.json` has it, with the version of each. All follow
-symlinks. What an agent's own settings switch off is read from its settings.
+send to their models, and the tests compare it with them: `agent_paths.json` has it, with the version of each. All
+follow symlinks. What an agent's own settings switch off is read from its settings.
 """
 
 import json
