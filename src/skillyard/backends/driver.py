@@ -3,6 +3,7 @@
 Finding a program is cheap; asking it for its version is not (opencode takes seconds), so that is a step of its own.
 """
 
+import json
 import os
 import platform
 import re
@@ -15,7 +16,7 @@ from pathlib import Path
 from shutil import which
 from typing import Final, NamedTuple
 
-from skillyard.backends.json_messages import shortened
+from skillyard.backends.json_messages import mapping, shortened, text
 from skillyard.backends.process import Process, ProcessEnded
 from skillyard.core.backend_events import Ask, Event, EventKind, Permission, TurnEnd, refuse
 from skillyard.core.child_process import DEPTH, PROFILE, absolute_entries, deeper
@@ -205,6 +206,15 @@ class Driver(ABC):
         if not version:
             raise self._not_installed(Message("{path} does not say its version", path=path))
         return InstalledProgram(path, version)
+
+    def packaged_version(self) -> str:
+        """Return the version that the program's npm package names, without starting it; empty if there is none."""
+        try:
+            real = self.locate().resolve()
+            file = next(found for folder in real.parents if (found := folder / "package.json").is_file())
+            return text(mapping(json.loads(file.read_bytes())).get("version"))
+        except (AgentNotInstalled, OSError, ValueError, StopIteration):
+            return ""
 
     def check_version(self, text: str) -> str:
         """Return the first version in `text`, or an empty string. Raise AgentTooOld."""
