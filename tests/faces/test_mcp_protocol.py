@@ -52,6 +52,16 @@ def test_the_handshake_agrees_on_a_version_that_both_know(bare: RawClient, asked
     assert "resultType" not in bare.ask("tools/list")["result"]
 
 
+def test_a_start_is_no_change_of_the_lists(bare: RawClient, write_skill: WriteSkill) -> None:
+    write_skill("plan", "---\nname: plan\ndescription: Plans\n---\nPlan.\n")
+    bare.ask("initialize", **hello("2025-06-18"))
+    bare.send(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
+    for method in ("tools/list", "prompts/list", "resources/list"):
+        bare.send(json.dumps({"jsonrpc": "2.0", "id": method, "method": method}).encode())
+
+    assert sorted(bare.next_message()["id"] for _ in range(3)) == ["prompts/list", "resources/list", "tools/list"]
+
+
 def test_before_the_handshake_only_ping_and_initialize_are_answered(bare: RawClient) -> None:
     assert bare.ask("ping")["result"] == {}
     for method in ("tools/list", "tools/call", "resources/list"):

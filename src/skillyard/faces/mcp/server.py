@@ -168,7 +168,7 @@ class Service:
             if kinds:
                 changed.append("resources")
             surface = self._surface
-        for connection in self.connections if changed else ():
+        for connection in self.connections if changed and not is_first else ():
             connection.tell_changed(changed)
         return surface
 
