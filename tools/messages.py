@@ -115,7 +115,7 @@ def _in_schemas(value: Any) -> Iterator[str]:
 
 
 def _in_help() -> Iterator[str]:
-    yield from ("usage", "example", "examples", cli._ABOUT, cli._MORE, *cli.GROUPS)
+    yield from ("usage", "[options]", "example", "examples", cli._ABOUT, cli._MORE, *cli.GROUPS)
     yield from (says for _, says in cli.COMMANDS.values())
     for name in cli.COMMANDS:
         yield from _of_parser(cli.parser_of(name))

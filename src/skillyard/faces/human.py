@@ -17,7 +17,7 @@ from skillyard.core.result import Result, as_size
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.fold import JOINED, fold
-from skillyard.faces.paint import Line, Span, find_painter
+from skillyard.faces.paint import ANSI, Line, Span, find_painter
 from skillyard.faces.present import (
     Diff,
     Page,
@@ -33,6 +33,7 @@ from skillyard.faces.present import (
     label,
     one_line,
     printable,
+    without_colours,
     write_encoded,
 )
 
@@ -59,6 +60,11 @@ _OF_ERRORS = frozenset(
         "required",
         "optional",
         "prompts",
+        "capability",
+        "capabilities",
+        "imported",
+        "program",
+        "where",
     }
 )
 _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
@@ -162,6 +168,9 @@ def _blocks(result: Result, look: Look) -> Iterator[Iterable[Line]]:
     whole = _where_whole(result)
     if isinstance(content := data.pop("content", None), str):
         yield text_block(content, look, whole, markdown=is_prompt)
+    if isinstance(usage := data.get("usage"), str) and not result.ok:
+        hidden |= {"usage", "file"} if usage in result.summary else {"usage"}
+        yield _usage(usage, result, look)
     if isinstance(required := result.data.get("required"), list) and result.state is State.PENDING:
         yield _questions(required, data.get("prompts"))
     yield fields_block({key: value for key, value in data.items() if key not in hidden}, look, whole)
@@ -186,6 +195,12 @@ def _cause(result: Result, look: Look) -> Iterator[Line]:
         yield from ((Span(text),) for text in fold(one_line(msg), look.columns))
 
 
+def _usage(usage: str, result: Result, look: Look) -> Iterator[Line]:
+    """The usage line, where the summary does not quote it; a program's own has as many lines as it likes."""
+    if usage.strip() not in result.summary:
+        yield from text_block(usage.strip(), look)
+
+
 def _questions(required: Sequence[Json], prompts: Json) -> Iterator[Line]:
     asked = {str(name): prompts.get(str(name), "") if isinstance(prompts, dict) else "" for name in required}
     width = max(cell_width(name) for name in asked)
@@ -196,6 +211,8 @@ def _questions(required: Sequence[Json], prompts: Json) -> Iterator[Line]:
 def _changes(changes: Sequence[Any], result: Result, look: Look) -> Iterator[Line]:
     pending = result.meta.get("changes") == "pending"
     title = Message("changed in the project ({count}):", count=len(changes))
+    if not result.ok:
+        title = Message("not kept, because it failed ({count}):", count=len(changes))
     yield (Span(title.render(look.lang), "label"),)
     for change in changes[:_MOST_CHANGES]:
         line = one_line(change_line(change))
@@ -237,7 +254,8 @@ def _about(result: Result, look: Look) -> str:
 def text_block(text: str, look: Look, whole: str = "", *, markdown: bool = False, indent: str = "") -> Iterator[Line]:
     """A program's text: to the letter where it is drawn or code, at words where a line is too long."""
     shown = text[:_MOST_CHARACTERS]
-    lines = printable(shown).expandtabs(4).split("\n")
+    shown = _with_colours(shown) if look.colour else printable(without_colours(shown))
+    lines = shown.expandtabs(4).split("\n")
     total = text.count("\n") + 1
     while lines and not lines[-1].strip():
         lines.pop()
@@ -270,9 +288,26 @@ def _is_markdown(lines: Sequence[str]) -> bool:
     return sum(any(sign.match(line) for line in lines) for sign in _SIGNS) > 1
 
 
+_SGR = re.compile(r"(\x1b\[[\d;:]*m)")
+#: What hides a text or makes it blink, among the colours.
+_UNWANTED = re.compile(r"(?:^|;)0?[568](?:;|$)")
+
+
+def _with_colours(text: str) -> str:
+    """The text with the program's own colours, and nothing else that a terminal would obey."""
+    pieces = _SGR.split(text)
+    for number, piece in enumerate(pieces):
+        is_colour = number % 2 and not (_UNWANTED.search(piece[2:-1]) and not re.search("[34]8", piece))
+        pieces[number] = piece if is_colour else "" if number % 2 else printable(piece)
+    return "".join(pieces)
+
+
 def _plain(lines: Iterable[str], look: Look, indent: str) -> Iterator[Line]:
     for line in lines:
-        yield from ((Span(indent + text),) for text in _folded(line, look.columns - len(indent)))
+        if "\x1b" in line:
+            yield Span(indent), Span(line, ANSI)
+        else:
+            yield from ((Span(indent + text),) for text in _folded(line, look.columns - len(indent)))
 
 
 def _folded(line: str, columns: int) -> Iterator[str]:
@@ -291,7 +326,9 @@ def _markdown(lines: Iterable[str], look: Look, indent: str) -> Iterator[Line]:
     """Markdown as it is written; with colours, headings, code and emphasis are shown instead of their signs."""
     in_code = False
     for line in lines:
-        if fence := _FENCE.match(line):
+        if "\x1b" in line:
+            yield Span(indent), Span(line, ANSI)
+        elif fence := _FENCE.match(line):
             in_code = not in_code
             yield (Span(indent + line, "dim"),)
         elif in_code or fence:
@@ -385,7 +422,7 @@ def _is_short(value: Json) -> bool:
 
 
 def _as_text(value: Json, look: Look) -> str:
-    return one_line(as_words(value.strip() if isinstance(value, str) else value, look.lang))
+    return one_line(without_colours(as_words(value.strip() if isinstance(value, str) else value, look.lang)))
 
 
 def _field(name: str, text: str, width: int, look: Look, indent: str) -> Iterator[Line]:

@@ -14,6 +14,9 @@ class Span(NamedTuple):
 
 Line: TypeAlias = tuple[Span, ...]
 
+#: The style of a text that has its own colours, as SGR sequences.
+ANSI = "ansi"
+
 #: The sixteen colours of the terminal's own theme, so that light and dark ones are both readable.
 _STYLES = {
     "good": "green",
@@ -55,7 +58,10 @@ def find_painter(out: TextIO) -> Callable[[Iterable[Line]], None] | None:
         text = Text(no_wrap=True, overflow="ignore")
         for line in lines:
             for span in line:
-                text.append(span.text, _STYLES.get(span.style, ""))
+                if span.style == ANSI:
+                    text.append_text(Text.from_ansi(span.text))
+                else:
+                    text.append(span.text, _STYLES.get(span.style, ""))
             text.append("\n")
         console.print(text, end="")
 

@@ -278,6 +278,15 @@ def one_line(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
+def without_colours(text: str) -> str:
+    """The text without the sequences that colour it (SGR)."""
+    if "\x1b[" not in text:
+        return text
+    import re  # noqa: PLC0415  (most texts have none)
+
+    return re.sub(r"\x1b\[[\d;:]*m", "", text)
+
+
 def printable(text: str) -> str:
     """The same for a text of several lines, which stay lines."""
     return "".join(c if c.isprintable() or c in "\n\t" else " " for c in text)

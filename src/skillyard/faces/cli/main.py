@@ -80,6 +80,40 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
 }
 COMMANDS = {name: listed for group in GROUPS.values() for name, listed in group.items()}
 
+#: What people type who know it from another tool, and what it is here.
+_MEANT = {
+    **dict.fromkeys(("install", "i", "get", "fetch", "download", "import"), "add"),
+    **dict.fromkeys(("uninstall", "rm", "delete", "del", "erase"), "remove"),
+    **dict.fromkeys(("log", "logs", "history", "results", "output", "ps", "status", "st"), "runs"),
+    **dict.fromkeys(("schedule", "schedules", "cron", "queue", "enqueue", "at"), "jobs add"),
+    **dict.fromkeys(("upgrade", "pull", "outdated"), "update"),
+    **dict.fromkeys(("ls", "skills", "all"), "list"),
+    **dict.fromkeys(("grep", "lookup"), "search"),
+    **dict.fromkeys(("info", "view", "cat", "describe", "inspect", "get-skill"), "show"),
+    **dict.fromkeys(("exec", "execute", "start", "call", "invoke", "use"), "run"),
+    **dict.fromkeys(("create", "make", "scaffold", "generate", "template"), "new"),
+    **dict.fromkeys(("lint", "format"), "validate"),
+    **dict.fromkeys(("test", "try", "probe"), "check"),
+    **dict.fromkeys(("audit", "security", "vet"), "scan"),
+    **dict.fromkeys(("diff", "undo", "apply", "discard"), "changes"),
+    **dict.fromkeys(("allow", "permit", "approve"), "grant"),
+    **dict.fromkeys(("deny", "forbid", "untrust"), "revoke"),
+    **dict.fromkeys(("workflow", "workflows", "flows", "pipeline"), "flow"),
+    **dict.fromkeys(("roles", "agents"), "role"),
+    **dict.fromkeys(("backends", "claude", "codex", "opencode"), "backend"),
+    **dict.fromkeys(("ask", "prompt", "chat", "send"), "dispatch"),
+    **dict.fromkeys(("daemon",), "service"),
+    **dict.fromkeys(("enable",), "activate"),
+    **dict.fromkeys(("disable",), "deactivate"),
+    **dict.fromkeys(("health", "diagnose", "debug"), "doctor"),
+    **dict.fromkeys(("setup", "demo", "examples", "tutorial"), "init"),
+    **dict.fromkeys(("freeze", "ci", "sync-lock"), "restore"),
+    **dict.fromkeys(("packages", "venv", "deps", "environment"), "env"),
+    **dict.fromkeys(("serve", "server"), "mcp"),
+}
+#: Options of ours that may stand before the command, with whether a value follows.
+_BEFORE = {"--json": False, "--ascii": False, "--raw": False, "--lang": True, "--format": True}
+
 _ABOUT = "Find, check and run agent skills, with one typed result."
 _MORE = "`skillyard COMMAND --help` tells more about each; `skillyard --version` tells the version."
 _HELP = """\
@@ -124,13 +158,14 @@ def main() -> None:
 
 
 def _main(words: Sequence[str]) -> None:
-    ours = [word for word in words[:1] if word in {"--json", "--ascii"}]
-    name, rest = (words[len(ours) : len(ours) + 1] or ["--help"])[0], words[len(ours) + 1 :]
+    ours, (name, *rest) = _split(words)
     for word in words:
         try:
             word.encode()
         except UnicodeEncodeError:  # it can be neither kept nor shown
             _refuse(Message("an argument is not UTF-8: {word!a}", word=word))
+    if name == "help" and rest[:1]:
+        name, *rest = rest[0].removeprefix("@") if rest[0] in COMMANDS else rest[0], *rest[1:], "--help"
     if name in {"-h", "--help", "help"}:
         sys.stdout.write(help_text())
     elif name in {"-V", "--version", "version"}:
@@ -139,11 +174,34 @@ def _main(words: Sequence[str]) -> None:
         options = parser_of(name).parse_args([*ours, *rest])
         options.answer(options)
     else:
-        from difflib import get_close_matches
+        _refuse(Message("no command {name!r}{meant}", name=name, meant=_meant(name, rest)))
 
-        close = get_close_matches(name, COMMANDS, n=1)
-        meant = Message("; did you mean {name!r}?", name=close[0]) if close else ""
-        _refuse(Message("no command {name!r}{meant}", name=name, meant=meant))
+
+def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the options of ours that stand before the command, then the command with its words."""
+    left = list(words)
+    ours = list[str]()
+    while left and (option := left[0].partition("="))[0] in _BEFORE:
+        count = 2 if _BEFORE[option[0]] and not option[1] else 1
+        ours += left[:count]
+        del left[:count]
+    return ours, left or ["--help"]
+
+
+def _meant(name: str, rest: Sequence[str]) -> Message | str:
+    """Return a question for what was meant: by its meaning, else by its letters."""
+    from difflib import get_close_matches
+
+    if name.startswith("@"):
+        return Message("; did you mean `{command}`?", command=" ".join(["skillyard run", name, *rest]))
+    if name.startswith("-"):
+        return Message("; options of a command stand after it, such as `skillyard list --json`")
+    if name in _MEANT:
+        return Message("; did you mean `{command}`?", command=f"skillyard {_MEANT[name]}")
+    close = get_close_matches(name, COMMANDS, n=1) or get_close_matches(name, _MEANT, n=1, cutoff=0.8)
+    return (
+        Message("; did you mean `{command}`?", command=f"skillyard {_MEANT.get(close[0], close[0])}") if close else ""
+    )
 
 
 def _refuse(why: Message) -> NoReturn:

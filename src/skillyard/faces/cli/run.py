@@ -46,6 +46,7 @@ from skillyard.faces.command import (
     confirm,
     finish_run,
     on_terminal,
+    show_and_exit,
     split_options,
     takes,
 )
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 #: As long as we wait to see whether a pipe brings anything.
 _PIPE_SECONDS = 0.2
 _MOST_QUESTIONS = 20
+_HELP = (["--help"], ["-h"])
 
 
 @takes("name", "@name, @name:script, ./folder[:script], or SOURCE[@skill][#ref][:script]")
@@ -82,6 +84,8 @@ def answer(options: Options) -> NoReturn:
             project.expect_run(sandboxed=not options.no_sandbox)
         target, source = _target(project, options)
         words = options.args if target.script else take_ours(project, target, options, options.args)
+        if not target.script and list(words) in _HELP:
+            _tell_params(project, target, options)
         if options.model and not options.to:
             options.parser.error(Message("argument {name}: {reason}", name="--model", reason=Message("only with --to")))
         codes = as_exit_codes(options.check_exit) if options.check_exit is not None else ()
@@ -118,6 +122,33 @@ def _write_nothing(path: str, content: bytes) -> NoReturn:
     """A result with its secrets is shown whole and goes into no file."""
     del content
     raise PermissionDenied(path)
+
+
+def _tell_params(project: Project, target: Request, options: Options) -> None:
+    """Show how the skill is run, unless it has a param for that word itself."""
+    skill = project.runtime.resolve(target)
+    if any(param.name in {"help", "h"} for param in skill.params):
+        return
+    asked = options.name
+    words = [f"<{param.name}>" if param.required else f"[{param.name}]" for param in skill.params]
+    page = [f"{Message('usage').render(options.lang)}: skillyard run {' '.join([asked, *words])}"]
+    if skill.description:
+        page += ["", skill.description]
+    names = {param.name: f"{param.name}  ({param.type})" for param in skill.params}
+    width = max(map(len, names.values()), default=0)
+    data = list[Json]()
+    for param in skill.params:
+        said = [param.description or param.prompt, ", ".join(param.choices)]
+        said.append(f"= {param.default}" if param.default not in (None, "") else "")
+        page += [""] * (not data) + [f"  {names[param.name]:<{width}}  {' · '.join(filter(None, said))}".rstrip()]
+        data.append({"name": param.name, "required": param.required, "description": param.description or param.prompt})
+    if skill.actions:
+        page += ["", f"  {Message('actions').render(options.lang)}: {', '.join(skill.actions)}"]
+    summary = Message("params of {name}: {count}", name=asked, count=len(data))
+    result = Result(
+        "skillyard", State.SUCCESS, summary.render(options.lang), {"params": data}, Clock().meta("skillyard")
+    )
+    show_and_exit(result, options.style, page)
 
 
 def _target(project: Project, options: Options) -> "tuple[Request, SourceRun | None]":
