@@ -33,6 +33,8 @@ def measure(folder: Path) -> Iterator[Figure]:
     seconds, megabytes = asyncio.run(_searched(large, env))
     yield Figure("`skill_search` among 10,000 skills (p50)", seconds * 1000, " ms", at_most=30)
     yield Figure("memory of the server with 10,000 skills", megabytes, " MB", at_most=120)
+    yield Figure("all pages of `skills/list` of 1,000 skills (warm)", listed(folder, env, 1_000), " ms", at_most=150)
+    yield Figure("the same of 10,000 skills", listed(folder, env, 10_000), " ms", at_most=2_500)
 
 
 def first_answer(project: Path, env: Mapping[str, str]) -> Callable[[], None]:
@@ -50,6 +52,38 @@ def first_answer(project: Path, env: Mapping[str, str]) -> Callable[[], None]:
             server.kill()
 
     return case
+
+
+def listed(folder: Path, env: Mapping[str, str], count: int) -> float:
+    """The best of five, in milliseconds: every entry with the digests of its files, over stdio."""
+    project = make_project(folder, count)
+    command([SKILLYARD, "sync"], project, env)()
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    taken = []
+    with subprocess.Popen(
+        [SKILLYARD, "mcp"], cwd=project, env=dict(env), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as server:
+        assert server.stdin
+        assert server.stdout
+        for number in range(6):  # the first one reads every file
+            started, cursor, found = time.perf_counter(), dict[str, str](), 0
+            while True:
+                params = {**cursor, "_meta": meta}
+                asked = {"jsonrpc": "2.0", "id": number, "method": "skills/list", "params": params}
+                server.stdin.write(json.dumps(asked).encode() + b"\n")
+                server.stdin.flush()
+                result = json.loads(server.stdout.readline())["result"]
+                found += len(result["skills"])
+                if "nextCursor" not in result:
+                    break
+                cursor = {"cursor": result["nextCursor"]}
+            assert found == count, found
+            taken.append(time.perf_counter() - started)
+        server.kill()
+    return min(taken[1:]) * 1000
 
 
 async def _with_client(project: Path, env: Mapping[str, str], use: Callable[[Any], Awaitable[Any]]) -> Any:

@@ -90,7 +90,7 @@ def install(folder: Path) -> bool:
             "npm is missing. Install Node.js (Debian, Ubuntu: sudo apt-get install -y npm), then run ./dev agents"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    with _alone(folder):
+    with alone(folder):
         if _complete(wanted, folder):  # someone else did it while we waited
             return False
         _install(wanted, folder)
@@ -102,7 +102,7 @@ def _complete(wanted: dict[str, Program], folder: Path) -> bool:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def alone(folder: Path) -> Iterator[None]:
     """Two at once: the second waits. The lock dies with its process."""
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

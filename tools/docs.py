@@ -198,7 +198,7 @@ small values are cut together, as `data.cut`. A prompt skill's text is never cut
 | hints of a skill's tool | `openWorldHint` with a network grant, `destructiveHint` with a write grant; \
 `readOnlyHint` with neither, and no `{output}`: what it changes in the project waits for the person |
 | resources | `skill://<name>/SKILL.md` for every skill, 200 on a page |
-| files | `skill://<name>/<path>`: up to 1 MiB each; not what is hidden, and nothing that a link leads out to |
+| files | `skill://<name>/<path>`: up to 16 MiB each; not what is hidden, and nothing that a link leads out to |
 | prompts | every prompt skill; its `arguments` by name, else one `arguments` for `$ARGUMENTS`. Not those in \
 `.claude/skills` for Claude Code, which lists them itself |
 | progress | what the program says, where the client asks for it; without news every ten seconds how long it runs |
@@ -210,6 +210,29 @@ it ends with the server |
 | elicitation | a form for missing params, where the client has forms; else the state is `pending` |
 | changes | of a run: `data.changes`, and the start of the diff in `data.diff`; the person decides in a form, or later |
 | instructions | how to use the server, and the skills, most used first, and when to use them, within 2,000 characters |
+
+## Skills over MCP
+
+The server declares `io.modelcontextprotocol/skills` with `directoryRead: true`, in both eras of the protocol.
+
+| method | answer |
+| --- | --- |
+| `skills/list` | at most 500 skills or 4 MB: `uri`, `frontmatter` as YAML has it, every file with `digest`, `size` |
+| `skills/get` | the same of one skill, by the URI of its SKILL.md; also of a skill that lies inside another |
+| `resources/directory/read` | the direct children of a folder of a skill, 500 on a page |
+
+Listed is what follows the standard: a name of small letters, digits and single hyphens that is its folder's, a
+description of at most 1,024 characters, at most 512 files and 16 MiB. `skillyard validate` names what breaks it, and
+`_meta["skillyard/leftOut"]` of the list says it for each skill that was left out; the tools reach those too. Hidden
+files, links and `__pycache__` are no files of a skill. A skill inside a skill is part of its files and not listed. An
+unknown URI is the error -32602, a failure of ours -32603. `ttlMs` is 0: an answer costs a `stat` for each file.
+
+CI runs the protocol's conformance runner: its scenarios `sep-2640-*` for servers and for clients, and
+`server-initialize`. Not run: those about HTTP itself (`server-stateless`, `server-sse-*`, `http-*`,
+`dns-rebinding-protection`, `server-session-lifecycle`), because the server speaks stdio and the tests bridge it;
+those that want a server with the runner's own tools, prompts and resources (`tools-call-*`, `prompts-get-*`,
+`resources-read-*`, `elicitation-*`, `input-required-*`, `json-schema-*`, `completion-complete`, `tasks-*`); and those
+of what is not offered (`logging-*`, `resources-subscribe`).
 
 Names that a client could not take, of skills and of params, become letters, digits, `_` and `-`, with a mark at the
 end: `周报` is `zhou_bao_e26fb8e2` with the extra `pinyin`, else its title in ASCII. The mark is there so that no other

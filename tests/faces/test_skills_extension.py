@@ -75,7 +75,7 @@ def read(ask: Ask, uri: str) -> bytes:
 def test_the_server_declares_the_extension_with_directory_reads(ask: Ask) -> None:
     capabilities = ask("server/discover")["result"]["capabilities"]
 
-    assert capabilities["extensions"] == {"io.modelcontextprotocol/skills": {"directoryRead": True}}
+    assert capabilities["extensions"]["io.modelcontextprotocol/skills"] == {"directoryRead": True}
     assert "resources" in capabilities
 
 
