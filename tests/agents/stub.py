@@ -8,6 +8,7 @@ import json
 import select
 import shutil
 import socket
+import struct
 import sys
 import tempfile
 import threading
@@ -18,10 +19,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from tests.agents.turns import Turn, answer, call, error, hang
+from tests.agents.turns import Break, Turn, answer, broken, call, error, hang
 from tests.agents.wire import WIRES, Body, Event, Wire, failure
 
-__all__ = ["Received", "Stub", "Turn", "answer", "call", "error", "hang", "open_stub"]
+__all__ = ["Break", "Received", "Stub", "Turn", "answer", "broken", "call", "error", "hang", "open_stub"]
 
 CEILING_SECONDS = 180
 #: What agents ask on the side, by words of the instructions that they send with it.
@@ -112,6 +113,12 @@ class Stub:
         """Adds turns to the script; with `when`, a script of their own for requests that have this text in them."""
         with self._change:
             self._scripts.append((when, list(turns)))
+
+    def replay(self, *turns: Turn) -> None:
+        """Forget the script and what failed, and play this one."""
+        with self._change:
+            self._scripts, self._failed = [], None
+        self.play(*turns)
 
     def release(self) -> None:
         """Lets every `hang()` go on, those that come later too."""
@@ -285,17 +292,37 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _stream(self, received: Received, turn: Turn) -> None:
         wire, body = received.wire, received.body
+        wire.message_id = turn.message_id or wire.message_id
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Connection", "close")
         self.end_headers()
+        if turn.breaks is Break.EMPTY:
+            return
         self._events(wire.begin(body))
         self._events(wire.say(turn.text))
         if turn.holds:
             if not self.server.stub._hold(received, self.connection):
                 raise ConnectionAbortedError
             self._events(wire.say(turn.then))
-        self._events(wire.end(body, turn))
+        end = list(wire.end(body, turn))
+        match turn.breaks:
+            case Break.CLOSED:
+                return
+            case Break.RESET:
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                self.connection.close()
+                return
+            case Break.IN_A_LINE:
+                self.wfile.write(b'data: {"type": "content_bl')
+                return
+            case Break.NO_END:
+                end.pop()
+            case Break.ERROR:
+                end = [wire.error("the stub is overloaded")]
+            case Break.TWO_ENDS:
+                end += end
+        self._events(iter(end))
 
     def _events(self, events: Iterator[Event]) -> None:
         for name, data in events:

@@ -369,3 +369,24 @@ def test_no_credentials_are_an_error_that_says_how_to_log_in(make_agent: MakeAge
         list(running.turn(Turn("Hello?")))
 
     assert "log in: " in raised.value.hint(Lang.EN)
+
+
+@pytest.mark.parametrize("name", ["claude-code", "codex"])
+def test_a_network_that_leads_nowhere_is_told_and_not_waited_for(make_agent: MakeAgent, stub: Stub, name: str) -> None:
+    agent = make_agent(name)
+    nowhere = "http://no-such-host.invalid"
+    if name == "codex":
+        file = agent.config / "config.toml"
+        # By this way codex only warns of what failed at first, and goes on to the other one.
+        sockets = file.read_text("utf-8").replace("wire_api", "supports_websockets = true\nwire_api")
+        file.write_text(sockets.replace(stub.url, nowhere), "utf-8")
+    else:
+        agent.env["ANTHROPIC_BASE_URL"] = nowhere
+    events: list[Event] = []
+
+    with open_agent(agent) as running, pytest.raises(BackendFailed) as raised:
+        events += running.turn(Turn("Hello?"))
+
+    assert "reach" in raised.value.msg
+    if name == "codex":
+        assert "failed to lookup address" in raised.value.msg + " ".join(event.text for event in events)

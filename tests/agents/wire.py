@@ -29,6 +29,8 @@ class Wire(Protocol):
 
     agent: ClassVar[str]
     path: ClassVar[str]
+    #: Of the answer to this one request.
+    message_id: str
 
     def conversation(self, body: Body) -> list[Any]: ...
     def system(self, body: Body) -> str: ...
@@ -38,6 +40,7 @@ class Wire(Protocol):
     def begin(self, body: Body) -> Iterator[Event]: ...
     def say(self, text: str) -> Iterator[Event]: ...
     def end(self, body: Body, turn: Turn) -> Iterator[Event]: ...
+    def error(self, message: str) -> Event: ...
     def whole(self, body: Body, turn: Turn) -> Mapping[str, Any]: ...
 
 
@@ -63,6 +66,9 @@ class Messages:
 
     agent: ClassVar[str] = "claude-code"
     path: ClassVar[str] = "/v1/messages"
+
+    def __init__(self) -> None:
+        self.message_id = _identity("msg")
 
     def conversation(self, body: Body) -> list[Any]:
         return list(body.get("messages", []))
@@ -102,6 +108,9 @@ class Messages:
         yield self._event("message_delta", delta=stop, usage={"output_tokens": USAGE_OUT})
         yield self._event("message_stop")
 
+    def error(self, message: str) -> Event:
+        return self._event("error", error={"type": "overloaded_error", "message": message})
+
     def whole(self, body: Body, turn: Turn) -> Mapping[str, Any]:
         content: list[Mapping[str, Any]] = [{"type": "text", "text": turn.text}]
         if turn.tool:
@@ -114,7 +123,7 @@ class Messages:
 
     def _message(self, body: Body, content: list[Mapping[str, Any]], stop: str | None) -> Mapping[str, Any]:
         return {
-            "id": _identity("msg"),
+            "id": self.message_id,
             "type": "message",
             "role": "assistant",
             "model": body.get("model"),
@@ -136,7 +145,7 @@ class Responses:
     path: ClassVar[str] = "/v1/responses"
 
     def __init__(self) -> None:
-        self.said, self.item = "", _identity("msg")
+        self.said, self.message_id = "", _identity("msg")
 
     def conversation(self, body: Body) -> list[Any]:
         return list(body.get("input", []))
@@ -168,14 +177,14 @@ class Responses:
 
     def begin(self, body: Body) -> Iterator[Event]:
         yield self._event("response.created", response=self._response(body, "in_progress", []))
-        item = {"type": "message", "id": self.item, "role": "assistant", "status": "in_progress", "content": []}
+        item = {"type": "message", "id": self.message_id, "role": "assistant", "status": "in_progress", "content": []}
         yield self._event("response.output_item.added", output_index=0, item=item)
 
     def say(self, text: str) -> Iterator[Event]:
         self.said += text
         for piece in pieces(text):
             yield self._event(
-                "response.output_text.delta", item_id=self.item, output_index=0, content_index=0, delta=piece
+                "response.output_text.delta", item_id=self.message_id, output_index=0, content_index=0, delta=piece
             )
 
     def end(self, body: Body, turn: Turn) -> Iterator[Event]:
@@ -193,13 +202,17 @@ class Responses:
             yield self._event("response.output_item.done", output_index=1, item=made)
         yield self._event("response.completed", response=self._response(body, "completed", output))
 
+    def error(self, message: str) -> Event:
+        failed = {**self._response({}, "failed", []), "error": {"code": "server_is_overloaded", "message": message}}
+        return self._event("response.failed", response=failed)
+
     def whole(self, body: Body, turn: Turn) -> Mapping[str, Any]:
         calls = [self._call(body, turn)] if turn.tool else []
         return self._response(body, "completed", [self._text(turn.text), *calls])
 
     def _text(self, text: str) -> dict[str, Any]:
         part = {"type": "output_text", "text": text, "annotations": []}
-        return {"type": "message", "id": self.item, "role": "assistant", "status": "completed", "content": [part]}
+        return {"type": "message", "id": self.message_id, "role": "assistant", "status": "completed", "content": [part]}
 
     def _call(self, body: Body, turn: Turn) -> dict[str, Any]:
         tool = find(self.tools(body), turn.tool)
@@ -240,6 +253,7 @@ class Completions:
 
     agent: ClassVar[str] = "opencode"
     path: ClassVar[str] = "/v1/chat/completions"
+    message_id = "chatcmpl-stub"
 
     def conversation(self, body: Body) -> list[Any]:
         return list(body.get("messages", []))
@@ -277,6 +291,9 @@ class Completions:
         yield "", {**self._base(body, "chat.completion.chunk"), "choices": [], "usage": self._usage()}
         yield "", "[DONE]"
 
+    def error(self, message: str) -> Event:
+        return "", {"error": {"type": "server_error", "code": "overloaded", "message": message}}
+
     def whole(self, body: Body, turn: Turn) -> Mapping[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": turn.text}
         if turn.tool:
@@ -294,7 +311,7 @@ class Completions:
         return "", {**self._base(body, "chat.completion.chunk"), "choices": [choice]}
 
     def _base(self, body: Body, kind: str) -> dict[str, Any]:
-        return {"id": "chatcmpl-stub", "object": kind, "created": 1, "model": body.get("model", "m")}
+        return {"id": self.message_id, "object": kind, "created": 1, "model": body.get("model", "m")}
 
     @staticmethod
     def _usage() -> dict[str, int]:

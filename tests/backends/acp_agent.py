@@ -27,11 +27,29 @@ def hear() -> dict[str, Any]:
     return heard
 
 
-def permitted() -> bool:
+def permitted(kind: str = "edit", title: str = "write a file", call: str = "t1", **given: str) -> bool:
     options = [{"optionId": "y", "kind": "allow_once"}, {"optionId": "n", "kind": "reject_once"}]
-    call = {"toolCallId": "t1", "kind": "edit", "title": "write a file"}
-    tell({"id": "p1", "method": "session/request_permission", "params": {"toolCall": call, "options": options}})
+    asked = {"toolCallId": call, "kind": kind, "title": title, "rawInput": given}
+    tell({"id": "p1", "method": "session/request_permission", "params": {"toolCall": asked, "options": options}})
     return bool(hear()["result"]["outcome"]["optionId"] == "y")
+
+
+def ask_for(text: str) -> str:
+    """Return how the turn ends; nothing for a task that asks for no permission."""
+    if text == "ask":
+        say("yes" if permitted() else "no")
+    elif text == "need":
+        return "end_turn" if permitted() else "refusal"
+    elif text == "ask twice about one call":
+        say(f"{permitted()} {permitted()}")
+    elif text == "two calls":
+        say(f"{permitted()} {permitted(title='write another', call='t2')}")
+    elif text.startswith("run "):
+        command = text.removeprefix("run ")
+        say(str(permitted("execute", command, command=command)))
+    else:
+        return ""
+    return "end_turn"
 
 
 def play(text: str) -> str:
@@ -46,8 +64,10 @@ def play(text: str) -> str:
         tell({"method": "session/update", "params": [1]})
         tell({"id": "x", "method": "fs/read_text_file", "params": {}})
         say(json.dumps(hear()["error"]["code"]))
-    elif text == "ask":
-        say("yes" if permitted() else "no")
+    elif text == "profile":
+        say(os.environ["SKILLYARD_PERMISSIONS"])
+    elif end := ask_for(text):
+        return end
     elif text == "hang":
         say("hanging")
         time.sleep(600)

@@ -58,6 +58,7 @@ CASES = [
     Case(errors.ProgramMissing("needs deno", "deno", "deno.com"), "InvalidCommand", True, "缺少程序: needs deno"),
     Case(errors.Cancelled("report"), "Cancelled", True, "任务已取消: report"),
     Case(errors.Replaced("report"), "Cancelled", True, "已被下一次运行取代: report"),
+    Case(errors.TurnCancelled("it was stopped"), "Cancelled", True, "已取消: it was stopped"),
     Case(errors.PythonMissing("needs 3.99"), "RuntimeFailed", None, "环境构建失败: needs 3.99"),
     Case(errors.NotGranted("network", "skillyard grant a network"), "NotGranted", True, "未授权: network"),
     Case(errors.OutputTooLarge("x", limit="10.0MB", log="r1"), "OutputTooLarge", False, "输出过大: 超过 10.0MB"),

@@ -23,6 +23,7 @@ from skillyard.backends.process import open_name
 from skillyard.core.backend_events import Event, EventKind, Permission
 from skillyard.core.cancel_token import CancelToken
 from skillyard.core.child_process import DEPTH
+from skillyard.core.dispatch_settings import PermissionProfile
 from skillyard.core.errors import (
     AgentNotInstalled,
     AgentSilent,
@@ -408,7 +409,8 @@ def test_whoever_takes_a_turn_and_gives_no_task_gives_it_back(
 
 
 def start_fit(yard: Project, project: Path) -> Any:
-    return yard.dispatcher.warm.fit(yard.drivers["small"], Start(project.resolve()), yard.dispatching.commands["small"])
+    start = Start(project.resolve(), profile=PermissionProfile.READ)
+    return yard.dispatcher.warm.fit(yard.drivers["small"], start, yard.dispatching.commands["small"])
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")

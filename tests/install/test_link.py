@@ -454,7 +454,7 @@ def test_a_skill_that_an_agent_leaves_out_is_told(skillyard: Skillyard, project:
 
     told = {link["agent"]: link["note"] for link in said(skillyard, "link", "bare", "--to", ALL)}
 
-    assert "without a description" in told["codex"]
+    assert "no description" in told["codex"]
     assert told["claude-code"] == ""
 
 

@@ -15,7 +15,7 @@ def test_there_are_enough_of_them() -> None:
     assert sum(map(len, GROUPS.values())) >= 100
 
 
-@pytest.mark.ci(reason="a process for each mistake")
+@pytest.mark.ci("a process for each mistake")
 @pytest.mark.skipif(
     sys.version_info[:2] != (3, 11), reason="Python and argparse word their errors anew in each version"
 )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from skillyard.app.project import Project, open_project
 from skillyard.core.backend_events import Ask, Tell, ignore, refuse
+from skillyard.core.dispatch_settings import PermissionProfile
 from skillyard.core.errors import SkillError
 from skillyard.core.messages import Lang
 from skillyard.core.result import Clock, Result, error_result
@@ -30,6 +31,7 @@ def dispatch_task(
     model: str | None = None,
     cwd: Path | None = None,
     limit_seconds: float | None = None,
+    permissions: PermissionProfile | None = None,
     lang: Lang | None = None,
     tell: Tell | None = None,
     ask: Ask | None = None,
@@ -38,7 +40,8 @@ def dispatch_task(
 ) -> Result:
     """Send a task with the active skills to a backend and wait for its answer, as `skillyard dispatch` does.
 
-    `tell` gets every event as it comes. What the backend wants to be allowed goes to `ask`; without one it is refused.
+    `tell` gets every event as it comes. What the backend wants beyond `permissions` (else the settings') goes to `ask`;
+    without one it is refused.
     """
     clock = Clock()
     with nullcontext(project) if project else open_project() as opened:
@@ -47,5 +50,5 @@ def dispatch_task(
             request = opened.make_dispatch_request(task, session, cwd)
         except SkillError as error:
             return error_result(error, "skillyard", chosen, clock.meta("skillyard"))
-        request = request._replace(to=to, model=model, limit_seconds=limit_seconds, lang=chosen)
+        request = request._replace(to=to, model=model, limit_seconds=limit_seconds, lang=chosen, profile=permissions)
         return opened.dispatcher.dispatch(request, tell or ignore, ask or refuse, stop)

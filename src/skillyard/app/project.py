@@ -323,7 +323,9 @@ class Project:
     def dispatching(self) -> "skillyard.core.dispatch_settings.DispatchSettings":
         """The user's own word first; the project's file counts where a person trusted it."""
         mine, theirs = self.settings.dispatch, self._project_file.dispatching()
-        return mine.over(theirs) if theirs != type(theirs)() and self._trusts_project_file() else mine
+        profile, theirs = theirs.profile, theirs._replace(profile=None)
+        both = mine.over(theirs) if theirs != type(theirs)() and self._trusts_project_file() else mine
+        return both.narrowed(profile)  # to allow less needs no trust
 
     @per_thread
     def grants(self) -> "skillyard.store.grants.Grants":
@@ -583,6 +585,12 @@ class Project:
     def backend(self, name: str) -> "skillyard.backends.driver.Driver":
         """Raise InvalidArgs if no backend has this name."""
         return skillyard.dispatch.dispatcher.find_driver(self.drivers, name)
+
+    def choose_profile(
+        self, asked: "skillyard.core.dispatch_settings.PermissionProfile | None"
+    ) -> "skillyard.core.dispatch_settings.PermissionProfile":
+        """Return what an agent may do unasked. Raise PermissionDenied for more than is allowed inside an agent."""
+        return skillyard.dispatch.request.choose_profile(self.dispatching, asked)
 
     def check_backend(self, name: str, *, ask: bool = False) -> str:
         """Start a backend and do its handshake; with `ask` return its model's answer to a question."""

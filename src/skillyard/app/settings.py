@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from skillyard.catalog.files import read_toml
-from skillyard.core.dispatch_settings import DispatchSettings
+from skillyard.core.dispatch_settings import DispatchSettings, PermissionProfile
 from skillyard.core.errors import InvalidArgs
 from skillyard.core.messages import Message
 
@@ -74,6 +74,12 @@ class ConfigTable(NamedTuple):
             self.refuse(key, Message("a number that is not negative"))
         return float(value)
 
+    def profile(self) -> PermissionProfile | None:
+        value = self.text("permissions")
+        if value and value not in set(PermissionProfile):
+            self.refuse("permissions", Message("one of {names}", names=", ".join(PermissionProfile)))
+        return PermissionProfile(value) if value else None
+
     def folders(self, base: Path, home: Path) -> tuple[Path, ...]:
         """The folders at `roots`, relative to `base`."""
         roots = self.texts("roots")
@@ -119,6 +125,7 @@ class ConfigTable(NamedTuple):
             at_once=max(1, int(dispatch.number("at_once", default.at_once))),
             commands={name: command for name, agent in agents.items() if (command := agent.texts("command"))},
             allowed_tools={name: tools for name, agent in agents.items() if (tools := agent.texts("allowed_tools"))},
+            profile=dispatch.profile(),
             decider=self.table("worker").text("decider"),
         )
 

@@ -7,7 +7,7 @@ marked as not meant for the model prevents that, and the text arrives unchanged.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from skillyard.backends.driver import Driver, Running, Start
+from skillyard.backends.driver import Driver, Running, Start, only_reads
 from skillyard.backends.json_messages import (
     CLIENT,
     Peer,
@@ -23,6 +23,7 @@ from skillyard.backends.json_messages import (
     tool_result,
 )
 from skillyard.core.backend_events import Event, EventKind, Permission
+from skillyard.core.dispatch_settings import PermissionProfile
 from skillyard.core.messages import Message
 from skillyard.core.values import NOTHING, Json
 
@@ -33,6 +34,12 @@ _OFFERS: Json = {"fs": {"readTextFile": False, "writeTextFile": False}, "termina
 _MOST_RETRIES: Final = 3
 #: The method of a message that `AcpDriver.as_message` makes of a failed call to the model; `params.words` says why.
 MODEL_FAILED: Final = "_skillyard/model_failed"
+#: The kinds of requests that need no question.
+_READING: Final = ("read", "search", "think")
+_KINDS: Final[Mapping[PermissionProfile | None, Sequence[str]]] = {
+    PermissionProfile.READ: _READING,
+    PermissionProfile.EDIT: (*_READING, "edit"),
+}
 _NOT_FOR_THE_MODEL: Json = {"type": "text", "text": "Task:\n", "annotations": {"audience": ["user"]}}
 
 
@@ -44,7 +51,10 @@ class AcpDriver(Driver):
 
     def start(self, start: Start) -> Running:
         argv = (str(self.locate()), *self.arguments)
-        return _RunningAcp(self, start, argv, {**self.defaults, **self._env, **self.variables})
+        env = {**self.defaults, **self._env}
+        if start.profile:
+            env |= self.defaults  # what was said for this task counts more than the user's usual
+        return _RunningAcp(self, start, argv, {**env, **self.variables})
 
 
 class NamedAcpDriver(AcpDriver):
@@ -61,18 +71,26 @@ class _RunningAcp(Running):
         super().__init__(driver, start, argv, env)
         self._peer = Peer(self._process.send, self._next)
         self._model: Json = None
+        self._offers: Mapping[str, Json] = NOTHING
+        #: A backend may ask several times about one call; a person is asked once.
+        self._answered: dict[str, bool] = {}
 
     def _open(self) -> None:
         try:
             asked: dict[str, Json] = {"protocolVersion": _VERSION, "clientCapabilities": _OFFERS, "clientInfo": CLIENT}
             hello = self._peer.call("initialize", asked)
             self._driver.check_version(text(mapping(hello.get("agentInfo")).get("version")))
-            self._choose_model(self._open_session(mapping(hello.get("agentCapabilities"))))
+            self._offers = mapping(hello.get("agentCapabilities"))
+            self._choose_model(self._open_session())
         except RpcError as error:
             raise self._failed(_words(error)) from None
 
-    def _open_session(self, offers: Mapping[str, Json]) -> Mapping[str, Json]:
-        place: dict[str, Json] = {"cwd": str(self._start.folder), "mcpServers": []}
+    @property
+    def _place(self) -> dict[str, Json]:
+        return {"cwd": str(self._start.folder), "mcpServers": []}
+
+    def _open_session(self) -> Mapping[str, Json]:
+        place, offers = self._place, self._offers
         if self._start.session is None:
             opened = self._peer.call("session/new", place)
             self.session = text(opened.get("sessionId"))
@@ -105,7 +123,7 @@ class _RunningAcp(Running):
         words: list[Json] = [{"type": "text", "text": task}]
         if task.lstrip().startswith("/"):
             words.insert(0, _NOT_FOR_THE_MODEL)
-        self._peer.forget()  # a backend that loads a session sends all of it again
+        self._peer.take_waiting()  # a backend that loads a session sends all of it again
         asked = self._peer.begin("session/prompt", {"sessionId": self.session, "prompt": words})
         while True:
             match self._peer.next():
@@ -115,10 +133,12 @@ class _RunningAcp(Running):
                     usage, reason = mapping(result.get("usage")), str(result.get("stopReason"))
                     used = {"input": usage.get("inputTokens"), "output": usage.get("outputTokens")}
                     yield Event(EventKind.USAGE, data=used)
+                    if retries:
+                        self._answer = self._stored_answer()
                     self._cut = "" if reason == "end_turn" else reason
                     return
                 case RpcRequest(id=int() | str()) as request:
-                    self._answer(request)
+                    self._permit(request)
                 case RpcRequest(method="session/update", params=params) if params.get("sessionId") == self.session:
                     yield from _events(mapping(params.get("update")))
                 case RpcRequest(method=method, params=params) if method == MODEL_FAILED:
@@ -128,14 +148,38 @@ class _RunningAcp(Running):
                         raise self._failed(Message("its model failed {count} times: {said}", count=retries, said=said))
                     yield Event(EventKind.ERROR, said, {"retrying": True})
 
-    def _answer(self, request: RpcRequest) -> None:
+    def _stored_answer(self) -> str | None:
+        """Return the last message as the backend has stored it: in its stream a retry follows the half before it."""
+        if not self._offers.get("loadSession"):
+            return None
+        try:
+            self._peer.call("session/load", {**self._place, "sessionId": self.session})
+        except RpcError:
+            return None
+        said: list[str] = []
+        latest: Json = None
+        for message in self._peer.take_waiting():
+            update = mapping(message.params.get("update")) if isinstance(message, RpcRequest) else NOTHING
+            for event in _events(update):
+                if event.kind is EventKind.TEXT:
+                    said = [*said, event.text] if event.data.get("message") == latest else [event.text]
+                    latest = event.data.get("message")
+        return "".join(said)
+
+    def _permit(self, request: RpcRequest) -> None:
         if request.method != "session/request_permission":
             self._peer.refuse(request)
             return
         call = mapping(request.params.get("toolCall"))
         given = mapping(call.get("rawInput"))
         says = text(given.get("command")) or text(call.get("title")) or str(dict(given))
-        allowed = self._allows(Permission(text(call.get("kind")) or "other", shortened(says)))
+        permission, asked = Permission(text(call.get("kind")) or "other", shortened(says)), text(call.get("toolCallId"))
+        known = f"{asked} {permission.says}" if asked else ""
+        allowed = self._answered.get(known)
+        if allowed is None:
+            allowed = self._in_profile(permission.tool, text(given.get("command"))) or self._allows(permission)
+        if known:
+            self._answered[known] = allowed
         kinds = ("allow_once",) if allowed else ("reject_once", "reject_always")
         listed = [mapping(option) for option in items(request.params.get("options"))]
         chosen = next((option for kind in kinds for option in listed if option.get("kind") == kind), None)
@@ -143,6 +187,11 @@ class _RunningAcp(Running):
         if chosen:
             outcome = {"outcome": "selected", "optionId": chosen.get("optionId")}
         self._peer.answer(request, {"outcome": outcome})
+
+    def _in_profile(self, kind: str, command: str) -> bool:
+        if kind == "execute":
+            return self._start.profile is not None and only_reads(command, self._start.folder)
+        return kind in _KINDS.get(self._start.profile, ())
 
 
 def _events(update: Mapping[str, Json]) -> Iterator[Event]:

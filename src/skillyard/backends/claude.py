@@ -1,8 +1,10 @@
 """Claude Code: its own stream of JSON, both ways.
 
-Its `result` says `success` also for an API error: only `is_error` counts. It would read a file that is named with `@`
-into the task; that is switched off, so that the text arrives as it was written. Only a leading `/`, which would be a
-command of its own, gets a newline before it.
+Its `result` says `success` also for an API error: only `is_error` counts. Of a stream that breaks it marks the half
+that came as `abandoned_blocks`, and tries again; the text of `result` is the answer, whatever came before.
+
+It would read a file that is named with `@` into the task; that is switched off, so that the text arrives as it was
+written. Only a leading `/`, which would be a command of its own, gets a newline before it.
 """
 
 import json
@@ -13,6 +15,7 @@ from typing import Final
 from skillyard.backends.driver import NPM_PLATFORM, Driver, Running, SkillsQuestion, Start, VisibleSkill
 from skillyard.backends.json_messages import items, joined, mapping, number, shortened, text, tool_call, tool_result
 from skillyard.core.backend_events import Event, EventKind, Permission
+from skillyard.core.dispatch_settings import PermissionProfile
 from skillyard.core.values import Json
 
 _STREAMS: Final = ("-p", "--verbose", "--input-format", "stream-json", "--output-format", "stream-json")
@@ -23,6 +26,16 @@ _QUIET: Final = (
     "DISABLE_AUTOUPDATER",
 )
 _INPUT_TOKENS: Final = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+
+
+#: What it allows by itself; for `full` we say yes to whatever it asks.
+_MODES: Final = {
+    PermissionProfile.READ: "default",
+    PermissionProfile.EDIT: "acceptEdits",
+    PermissionProfile.FULL: "default",
+}
+_EDITS: Final = ("Edit", "Write", "NotebookEdit", "MultiEdit")
+_MOST_SETTINGS_BYTES: Final = 1_000_000
 
 
 class ClaudeCode(Driver):
@@ -42,6 +55,8 @@ class ClaudeCode(Driver):
             "--resume": start.session,
             "--allowedTools": ",".join(start.allowed_tools),
             "--max-turns": start.max_turns,
+            "--permission-mode": _MODES.get(start.profile) if start.profile else None,
+            "--settings": _without_project_rules(start),
         }
         argv += [f"{option}={value}" for option, value in given.items() if value]  # a value is never an option
         env = {
@@ -66,6 +81,23 @@ class ClaudeCode(Driver):
             env={**address, **dict.fromkeys(_QUIET, "1"), "CLAUDE_CODE_MAX_RETRIES": "0"},
             read=_read_skills,
         )
+
+
+def _without_project_rules(start: Start) -> str:
+    """Return settings that make claude ask where the project's own settings allow: they may have come with a clone."""
+    if start.profile in {None, PermissionProfile.FULL}:
+        return ""
+    rules: list[str] = []
+    for name in ("settings.json", "settings.local.json"):
+        try:
+            with (start.folder / ".claude" / name).open("rb") as file:
+                found = json.loads(file.read(_MOST_SETTINGS_BYTES))
+        except (OSError, ValueError, RecursionError):
+            continue
+        rules += map(text, items(mapping(mapping(found).get("permissions")).get("allow")))
+    may_edit = start.profile is PermissionProfile.EDIT
+    asked = [rule for rule in rules if rule and not (may_edit and rule.startswith(_EDITS))]
+    return json.dumps({"permissions": {"ask": asked}}) if asked else ""
 
 
 def _read_skills(said: str) -> list[VisibleSkill]:
@@ -113,19 +145,26 @@ class _RunningClaude(Running):
                         raise self._refused(message)
                     yield from self._finish(message)
                     return
+                case "assistant" if message.get("parent_tool_use_id") is None:
+                    yield from self._unstreamed(mapping(message.get("message")))
+                    yield from _events(message)
                 case _:
                     yield from _events(message)
+
+    def _unstreamed(self, said: Mapping[str, Json]) -> Iterator[Event]:
+        """Yield the text of a message that did not come in pieces; not what claude says itself, of an error."""
+        if said.get("id") != self._message and said.get("model") != "<synthetic>":
+            texts = "".join(text(block.get("text")) for block in map(mapping, items(said.get("content"))))
+            if texts:
+                yield Event(EventKind.TEXT, texts, {"message": said.get("id")})
 
     def _permit(self, message: Mapping[str, Json]) -> None:
         request = mapping(message.get("request"))
         response: dict[str, Json] = {"subtype": "error", "error": "not offered"}
         if request.get("subtype") == "can_use_tool":
             given = mapping(request.get("input"))
-            # What a person must see of a call: the command or the path if there is one, else all of it.
-            named = (text(given.get(name)) for name in ("command", "file_path", "url"))
-            says = next(filter(None, named), "") or shortened(str(dict(given)))
             answer: dict[str, Json] = {"behavior": "deny", "message": "The user did not allow this."}
-            if self._allows(Permission(text(request.get("tool_name")), says)):
+            if self._allows(_permission(request)):
                 answer = {"behavior": "allow", "updatedInput": given}
             response = {"subtype": "success", "response": answer}
         response["request_id"] = message.get("request_id")
@@ -139,9 +178,13 @@ class _RunningClaude(Running):
         if result.get("is_error"):
             raise self._refused(result)
         said = text(result.get("result"))
+        for denial in map(mapping, items(result.get("permission_denials"))):
+            self._denied.append(_permission({**denial, "input": denial.get("tool_input")}))
         if said and not self._said:  # a command of its own answered, and no model
             yield Event(EventKind.TEXT, said)
         subtype, stop = text(result.get("subtype")), text(result.get("stop_reason"))
+        if subtype == "success":
+            self._answer = said
         if subtype != "success":
             self._cut = subtype
         elif stop in {"max_tokens", "refusal"}:
@@ -151,6 +194,14 @@ class _RunningClaude(Running):
         listed = map(text, items(result.get("errors")))
         words = text(result.get("result")) or "; ".join(filter(None, listed)) or text(result.get("subtype"))
         return self._failed(words, number(result.get("api_error_status")))
+
+
+def _permission(asked: Mapping[str, Json]) -> Permission:
+    """What a person must see of a call: the command or the path if there is one, else all of it."""
+    given = mapping(asked.get("input"))
+    named = (text(given.get(name)) for name in ("command", "file_path", "url"))
+    says = next(filter(None, named), "") or shortened(str(dict(given)))
+    return Permission(text(asked.get("tool_name")), says)
 
 
 def _events(message: Mapping[str, Json]) -> Iterator[Event]:
@@ -165,6 +216,8 @@ def _events(message: Mapping[str, Json]) -> Iterator[Event]:
             delta = mapping(event.get("delta"))
             if event.get("type") == "content_block_delta" and delta.get("type") == "text_delta":
                 yield Event(EventKind.TEXT, text(delta.get("text")), {"message": message.get("api_message_id")})
+            if "abandoned_blocks" in message:
+                yield Event(EventKind.ERROR, "the answer broke off", {"retrying": True})
         case "assistant" | "user":
             for block in map(mapping, items(mapping(message.get("message")).get("content"))):
                 if block.get("type") == "tool_use":

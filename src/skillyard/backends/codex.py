@@ -25,6 +25,7 @@ from skillyard.backends.json_messages import (
     tool_result,
 )
 from skillyard.core.backend_events import Event, EventKind, Permission
+from skillyard.core.dispatch_settings import PermissionProfile
 from skillyard.core.messages import Message
 from skillyard.core.values import Json
 
@@ -33,6 +34,17 @@ _TOOLS = {"commandExecution": "shell", "fileChange": "apply_patch", "webSearch":
 _NO_TOOLS = {"userMessage", "agentMessage", "reasoning", "plan", "hookPrompt", "contextCompaction"}
 _ROOT: Final = re.compile(r"^- `(r\d+)` = `(.*)`$", re.MULTILINE)
 _LISTED: Final = re.compile(r"^- (.+?): .*\(file: (.+)\)$", re.MULTILINE)
+_SANDBOXES: Final = {
+    PermissionProfile.READ: "read-only",
+    PermissionProfile.EDIT: "workspace-write",
+    PermissionProfile.FULL: "danger-full-access",
+}
+_UNREACHABLE: Final = re.compile(
+    r"waiting for network|failed to lookup address|dns error|error sending request|connection refused|unreachable",
+    re.IGNORECASE,
+)
+#: It would wait for the network without an end.
+_MOST_UNREACHABLE: Final = 3
 _STATUSES = {"unauthorized": 401, "rateLimitExceeded": 429, "usageLimitExceeded": 429, "internalServerError": 500}
 
 
@@ -73,6 +85,8 @@ class _RunningCodex(Running):
         #: Codex's own id of the turn that runs, and the tokens that the session had used before it.
         self._turn_id = ""
         self._before: tuple[int, int] | None = None
+        #: How often in a row it did not reach its model.
+        self._unreachable = 0
 
     def _open(self) -> None:
         wanted = self._start.session
@@ -83,6 +97,8 @@ class _RunningCodex(Running):
             asked: dict[str, Json] = {"cwd": str(self._start.folder)}
             if self._start.model:
                 asked["model"] = self._start.model
+            if self._start.profile:
+                asked |= {"sandbox": _SANDBOXES[self._start.profile], "approvalPolicy": "on-request"}
             if wanted is None:
                 opened = self._peer.call("thread/start", asked)
             else:
@@ -100,7 +116,7 @@ class _RunningCodex(Running):
 
     def _play(self, task: str) -> Iterator[Event]:
         yield Event(EventKind.STARTED, data={"session": self.session, "model": self._model})
-        self._turn_id, self._before = "", None
+        self._turn_id, self._before, self._unreachable = "", None, 0
         words: Json = [{"type": "text", "text": task}]
         asked = self._peer.begin("turn/start", {"threadId": self.session, "input": words})
         while True:
@@ -112,7 +128,7 @@ class _RunningCodex(Running):
                     if self._cancelled_at is not None:
                         self._interrupt()
                 case RpcRequest(id=int() | str()) as request:
-                    self._answer(request)
+                    self._permit(request)
                 # Agents that codex starts itself send on the same connection, each in its own thread.
                 case RpcRequest(params=params) as notice if params.get("threadId") == self.session:
                     turn = mapping(params.get("turn"))
@@ -136,6 +152,11 @@ class _RunningCodex(Running):
                 yield self._used(mapping(params.get("tokenUsage")))
             case "item/agentMessage/delta":
                 yield Event(EventKind.TEXT, text(params.get("delta")), {"message": params.get("itemId")})
+            case "item/completed" if item.get("type") == "agentMessage":
+                said = text(item.get("text"))
+                if item.get("id") != self._message:
+                    yield Event(EventKind.TEXT, said, {"message": item.get("id")})
+                self._answer = said
             case "item/started" if text(item.get("type")) not in _NO_TOOLS:
                 kind = text(item.get("type"))
                 name = ".".join(filter(None, (text(item.get("server")), text(item.get("tool")))))
@@ -146,8 +167,17 @@ class _RunningCodex(Running):
                 came = text(item.get("aggregatedOutput")) or _words(mapping(item.get("error"))) or result
                 ok = item.get("status") == "completed" and item.get("exitCode") in {None, 0}
                 yield tool_result(item.get("id"), came or text(item.get("status")), ok)
+            case "warning" if _UNREACHABLE.search(text(params.get("message"))):
+                yield Event(EventKind.ERROR, text(params.get("message")), {"retrying": True})
             case "error" if params.get("willRetry"):
+                self._check_reachable(_words(error))
                 yield Event(EventKind.ERROR, _words(error), {"status": _status(error), "retrying": True})
+
+    def _check_reachable(self, words: str) -> None:
+        self._unreachable = self._unreachable + 1 if _UNREACHABLE.search(words) else 0
+        if self._unreachable >= _MOST_UNREACHABLE:
+            earlier = f" ({self._trouble})" if self._trouble and self._trouble != words else ""
+            raise self._failed(Message("its model cannot be reached: {words}{earlier}", words=words, earlier=earlier))
 
     def _used(self, usage: Mapping[str, Json]) -> Event:
         """Codex counts for the whole session; the first count of a turn shows where the turn began."""
@@ -157,7 +187,7 @@ class _RunningCodex(Running):
         read, written = self._before
         return Event(EventKind.USAGE, data={"input": total[0] - read, "output": total[1] - written})
 
-    def _answer(self, request: RpcRequest) -> None:
+    def _permit(self, request: RpcRequest) -> None:
         params, reason = request.params, text(request.params.get("reason"))
         accept: dict[str, Json] = {"decision": "accept"}
         decline: dict[str, Json] = {"decision": "decline"}

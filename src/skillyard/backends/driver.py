@@ -3,6 +3,7 @@
 Finding a program is cheap; asking it for its version is not (opencode takes seconds), so that is a step of its own.
 """
 
+import json
 import os
 import platform
 import re
@@ -15,10 +16,11 @@ from pathlib import Path
 from shutil import which
 from typing import Final, NamedTuple
 
-from skillyard.backends.json_messages import shortened
+from skillyard.backends.json_messages import mapping, shortened, text
 from skillyard.backends.process import Process, ProcessEnded
 from skillyard.core.backend_events import Ask, Event, EventKind, Permission, TurnEnd, refuse
-from skillyard.core.child_process import DEPTH, absolute_entries, deeper
+from skillyard.core.child_process import DEPTH, PROFILE, absolute_entries, deeper
+from skillyard.core.dispatch_settings import PermissionProfile
 from skillyard.core.errors import AgentNotInstalled, AgentSilent, AgentTooOld, BackendFailed, SkillError, Timeout
 from skillyard.core.messages import Message
 from skillyard.core.secrets import mask_keys
@@ -33,6 +35,38 @@ NPM_PLATFORM: Final = f"{platform.system().lower()}-{_CPU}"
 _CANCEL_SECONDS: Final = 3.0
 _MOST_WORDS: Final = 500
 
+#: Programs that write nothing and start nothing, whatever their arguments.
+_READERS: Final = frozenset(
+    (
+        "basename",
+        "cat",
+        "cmp",
+        "cut",
+        "diff",
+        "dirname",
+        "du",
+        "echo",
+        "false",
+        "grep",
+        "head",
+        "ls",
+        "nl",
+        "pwd",
+        "readlink",
+        "realpath",
+        "stat",
+        "tail",
+        "test",
+        "tr",
+        "true",
+        "wc",
+        "which",
+    )
+)
+#: Nothing that a shell expands, redirects or runs, but for what joins two commands.
+_PLAIN: Final = re.compile(r"[\w \t./:,=@%+*?'\"-]+")
+_UNSURE: Final = re.compile("[='\"]")
+_JOINED: Final = re.compile(r"\|\||&&|\||;")
 _CREDENTIALS: Final = re.compile(
     r"log ?in\b|api.?key|credential|unauthori[sz]ed|authenticat|missing environment", re.IGNORECASE
 )
@@ -44,6 +78,7 @@ _MODEL: Final = re.compile(
 class Start(NamedTuple):
     """Options for the whole life of a backend process. `session` is the backend's own, to resume; None for a new one.
 
+    `profile` is what it may do unasked; None leaves that to its own configuration, and what it asks to `ask`.
     `allowed_tools` need no permission: names as the backend's requests have them; claude also takes its patterns.
     """
 
@@ -53,6 +88,7 @@ class Start(NamedTuple):
     allowed_tools: tuple[str, ...] = ()
     #: How often it may call its model; only for a driver that `bounds_turns`.
     max_turns: int | None = None
+    profile: PermissionProfile | None = None
 
 
 class Turn(NamedTuple):
@@ -171,6 +207,15 @@ class Driver(ABC):
             raise self._not_installed(Message("{path} does not say its version", path=path))
         return InstalledProgram(path, version)
 
+    def packaged_version(self) -> str:
+        """Return the version that the program's npm package names, without starting it; empty if there is none."""
+        try:
+            real = self.locate().resolve()
+            file = next(found for folder in real.parents if (found := folder / "package.json").is_file())
+            return text(mapping(json.loads(file.read_bytes())).get("version"))
+        except (AgentNotInstalled, OSError, ValueError, StopIteration):
+            return ""
+
     def check_version(self, text: str) -> str:
         """Return the first version in `text`, or an empty string. Raise AgentTooOld."""
         found = _VERSION.search(text)
@@ -206,6 +251,8 @@ class Running(ABC):
         self.session = start.session
         self._driver, self._start = driver, start
         told = {**env, "PWD": str(start.folder), DEPTH: deeper(env)}
+        if start.profile:
+            told[PROFILE] = start.profile
         try:
             self._process = Process(tuple(argv), start.folder, told, driver.as_message)
         except (OSError, ValueError) as error:
@@ -218,11 +265,17 @@ class Running(ABC):
         self._busy = threading.Lock()
         #: The tools that run; meanwhile a silent backend is fine.
         self._tools: set[Json] = set()
-        #: The text of the latest message, and its id.
+        #: The text of the latest message as it came, and its id.
         self._said: list[str] = []
         self._message: Json = None
+        #: The final message as the backend itself tells it, once it does; it counts more than what came in pieces.
+        self._answer: str | None = None
         #: The backend's own word for a turn that did not end well.
         self._cut = ""
+        #: What it refused by itself, without asking.
+        self._denied: list[Permission] = []
+        #: Whether it has begun a turn, and why it last tried again.
+        self._spoke, self._trouble = False, ""
 
     @abstractmethod
     def _open(self) -> None:
@@ -286,7 +339,8 @@ class Running(ABC):
         self._turn, self._ask, self._began = turn, ask, time.monotonic()
         self._deadline = self._began + turn.limit_seconds
         self._tools.clear()
-        self._said, self._message, self._cut = [], None, ""
+        self._said, self._message, self._answer, self._cut = [], None, None, ""
+        self._denied, self._trouble = [], ""
 
     def _run(self, turn: Turn, ask: Ask) -> Iterator[Event]:
         if self._closed and self._cancelled_at is None:
@@ -309,7 +363,9 @@ class Running(ABC):
         data: dict[str, Json] = {"stop": TurnEnd.END if whole else TurnEnd.CANCELLED, "session": self.session}
         if whole and self._cut:
             data |= {"stop": TurnEnd.CUT, "reason": self._cut}
-        yield Event(EventKind.DONE, "".join(self._said), data)
+        if self._denied:
+            data["denied"] = [list(permission) for permission in self._denied]
+        yield Event(EventKind.DONE, "".join(self._said) if self._answer is None else self._answer, data)
 
     def _noted(self, event: Event) -> Event:
         if event.kind is EventKind.TEXT:
@@ -321,7 +377,11 @@ class Running(ABC):
         elif event.kind is EventKind.TOOL_RESULT:
             self._tools.discard(event.data.get("id"))
         elif event.kind is EventKind.ERROR:
-            return event._replace(text=_on_one_line(event.text))
+            self._said, self._message, self._answer = [], None, None  # it tries again: what came before is void
+            self._trouble = _on_one_line(event.text)
+            return event._replace(text=self._trouble)
+        elif event.kind is EventKind.STARTED:
+            self._spoke = True
         return event
 
     def _next(self) -> Mapping[str, Json]:
@@ -340,12 +400,12 @@ class Running(ABC):
         if self._cancelled_at is not None:
             raise _Cancelled
         if now >= self._deadline:
-            raise Timeout(self._driver.name, elapsed, self._turn.limit_seconds, "backend")
-        raise AgentSilent(self._driver.name, elapsed, self._turn.silent_seconds, self._last_words())
+            raise Timeout(self._driver.name, elapsed, self._turn.limit_seconds, "backend", self._trouble)
+        raise AgentSilent(self._driver.name, elapsed, self._turn.silent_seconds, self._trouble or self._last_words())
 
     def _allows(self, permission: Permission) -> bool:
         """Whether the settings or the person allow it. The time to answer does not count against the limit."""
-        if permission.tool in self._start.allowed_tools:
+        if permission.tool in self._start.allowed_tools or self._start.profile is PermissionProfile.FULL:
             return True
         asked = time.monotonic()
         allowed = self._ask(permission)
@@ -367,6 +427,15 @@ class Running(ABC):
         return BackendFailed(self._driver.name, words, details=details, advice=advice)
 
     def _as_error(self, error: Exception) -> SkillError:
+        """Return it as an error of ours. One that never spoke with us may be too old for that."""
+        if not self._spoke and not isinstance(error, AgentTooOld | Timeout):
+            self._process.close()
+            try:
+                self._driver.find()
+            except AgentTooOld as old:
+                return old
+            except SkillError:
+                pass  # the error that we have says more
         if isinstance(error, SkillError):
             return error
         ended = self._process.close()
@@ -376,6 +445,22 @@ class Running(ABC):
     def _last_words(self) -> str:
         said = mask_keys(self._process.words()).splitlines()
         return shortened(" / ".join(line.strip() for line in said[-5:] if line.strip()), _MOST_WORDS)
+
+
+def only_reads(command: str, folder: Path) -> bool:
+    """Whether a command line certainly changes nothing and reads only below the folder.
+
+    That is: known programs, no syntax that could start another one, and no path that leads elsewhere.
+    """
+    parts = [part.split() for part in _JOINED.split(command)]
+    if not (_PLAIN.fullmatch(_JOINED.sub(" ", command)) and all(part and part[0] in _READERS for part in parts)):
+        return False
+    inside = f"{folder}/"
+    words = (word.strip("'\"") for part in parts for word in part[1:])
+    paths = [word.removeprefix(inside) for word in words if "/" in word or ".." in word]
+    return not any(
+        ".." in path or path[:1] in {"/", "-"} or "=" in path or "'" in path or '"' in path for path in paths
+    )
 
 
 def _on_one_line(words: str) -> str:

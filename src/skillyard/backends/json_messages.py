@@ -118,9 +118,11 @@ class Peer:
     def next(self) -> RpcRequest | RpcResponse:
         return self._waiting.popleft() if self._waiting else self._read()
 
-    def forget(self) -> None:
-        """Drop the messages that arrived during a `call`."""
+    def take_waiting(self) -> list[RpcRequest | RpcResponse]:
+        """Return the messages that arrived during a `call`; `next` does not return them any more."""
+        taken = list(self._waiting)
         self._waiting.clear()
+        return taken
 
     def _read(self) -> RpcRequest | RpcResponse:
         while (message := as_incoming(self._receive())) is None:

@@ -1,7 +1,7 @@
 """OpenCode, an ACP backend.
 
 It reports a model that fails only in its log, and tries again for ever: so its log is read, and after some tries the
-turn fails.
+turn fails. What came before a retry and what comes after it are one message in its stream; it stores the retry alone.
 """
 
 import json
@@ -13,7 +13,7 @@ from skillyard.backends.acp import MODEL_FAILED, AcpDriver
 from skillyard.backends.driver import NPM_PLATFORM, SkillsQuestion, VisibleSkill
 from skillyard.core.values import Json
 
-_FAILED_CALL: Final = re.compile(r'message="stream error".*error\.error="?(?:\w+: )?(?P<words>[^"]*)')
+_FAILED_CALL: Final = re.compile(r'message="stream error".*error\.error(?:\.message)?="?(?:\w+: )?(?P<words>[^"]*)')
 
 
 class OpenCode(AcpDriver):

@@ -24,6 +24,8 @@ class EventKind(StrEnum):
     ERROR = "error"
     #: Reported by us before a backend is started: what the task waits for.
     WAITING = "waiting"
+    #: Reported by us: something about the task that a person should know.
+    NOTE = "note"
     #: `text` is the answer: the text after the last tool call. `data` has `session`, and `stop`: a `TurnEnd`.
     DONE = "done"
 

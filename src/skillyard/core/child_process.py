@@ -22,6 +22,8 @@ _BOOT = "import sys; sys.path.append(sys.argv.pop(1)); from {module} import {fun
 #: Set for every program that an agent of ours starts.
 DEPTH: Final = "SKILLYARD_DEPTH"
 DEEPEST: Final = 2
+#: Set beside it: what the agent may do unasked. An agent that it starts through us may do no more.
+PROFILE: Final = "SKILLYARD_PERMISSIONS"
 #: Set for the scripts of ours that a Task runs.
 IN_TASK: Final = "SKILLYARD_IN_TASK"
 

@@ -207,11 +207,6 @@ class InvalidParam(SkillError, recoverable=True):
     summary_template = Message("invalid param: {reason}")
     hint_template = Message("correct that param and try again")
 
-    @classmethod
-    def advise_person(cls, facts: Mapping[str, Json]) -> Message | None:
-        known = facts.get("known")
-        return Message("it takes: {names}", names=_as_words(known)) if isinstance(known, list) and known else None
-
 
 class InvalidCommand(SkillError, recoverable=False):
     summary_template = Message("invalid command: {reason}")
@@ -505,9 +500,13 @@ class Timeout(SkillError, recoverable=True, retryable=True):
     hint_template = Message("split the task, or allow more with --timeout")
     person_template = Message("give it less to do, or more time: `--timeout 600`")
 
-    def __init__(self, name: str, elapsed: float, limit: float, noun: str = "skill") -> None:
+    def __init__(self, name: str, elapsed: float, limit: float, noun: str = "skill", heard: str = "") -> None:
         msg = Message("{name} ran longer than {limit:g} s", name=name, limit=limit)
-        super().__init__(msg, details={noun: name, "elapsed": elapsed, "limit": limit}, limit=limit)
+        details: dict[str, Json] = {noun: name, "elapsed": elapsed, "limit": limit}
+        if heard:
+            details["heard"] = heard
+        advice = Message("the last heard of it: {heard}", heard=heard) if heard else None
+        super().__init__(msg, details=details, limit=limit, advice=advice)
 
     def data(self) -> dict[str, Json]:
         return dict(self.details)
@@ -538,6 +537,16 @@ class Replaced(Cancelled):
     """Its schedule's next run took its place, as `overlap: replace` says."""
 
     summary_template = Message("replaced by the next run: {name}")
+
+
+class TurnCancelled(Cancelled):
+    """A person ended the task of an agent, or took it back before it began."""
+
+    summary_template = Message("cancelled: {reason}")
+    hint_template = Message("run it again where it is still wanted")
+
+    def __init__(self, msg: str, *, details: Mapping[str, Json] | None = None, advice: Message | None = None) -> None:
+        SkillError.__init__(self, msg, details=details, advice=advice)
 
 
 class AgentSilent(Timeout):

@@ -8,18 +8,21 @@ backend's own session is resumed, also after we were killed during a turn.
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from skillyard.backends.driver import Driver, Start, Turn
+from skillyard.backends.json_messages import items, shortened
 from skillyard.core.backend_events import Ask, Event, EventKind, Permission, Tell, TurnEnd, refuse
 from skillyard.core.cancel_token import CancelToken
-from skillyard.core.errors import BackendFailed, SkillError, Stopped
+from skillyard.core.dispatch_settings import PermissionProfile
+from skillyard.core.errors import BackendFailed, NotGranted, SkillError, TurnCancelled
 from skillyard.core.messages import RAN, Message
 from skillyard.core.result import Clock, Result, error_result
 from skillyard.core.secrets import Redactor
 from skillyard.core.states import State
 from skillyard.core.values import NOTHING, Json
 from skillyard.dispatch.request import DispatchRequest
+from skillyard.dispatch.text import EarlierTurn
 from skillyard.dispatch.warm import WarmTurn
 from skillyard.store.conversations import Conversation, ConversationEvent, Conversations, ConversationState
 from skillyard.store.locks import LockedFile
@@ -31,10 +34,29 @@ if TYPE_CHECKING:
 _DAY = 86_400
 _POLL_SECONDS = 0.1
 #: The history's word for what was sent, beside the kinds of events.
-_TASK = "task"
+_TASK: Final = "task"
 #: Whole lines wait this long, so that not every word is written to the disk.
 _KEEP_SECONDS = 0.5
 _LONGEST_LINE = 10_000
+#: Of what was refused a summary has so many, and so much of each.
+_MOST_TOLD, _MOST_SAID = 3, 60
+
+
+def earlier_turns(conversations: Conversations, folder: str, name: str, backend: str) -> tuple[EarlierTurn, ...]:
+    """Return the turns that other backends had in the conversation since this one had its last, the oldest first."""
+    own = conversations.find(backend, folder, name)
+    since = own.last if own and own.session else 0.0
+    found: list[tuple[float, EarlierTurn]] = []
+    for talk in conversations.list(name=name, folder=folder):
+        if talk.backend == backend or talk.last <= since:
+            continue
+        for _, event in conversations.history(talk):
+            if event.told == _TASK and event.at > since:
+                asked = event.data.get("task")
+                found.append((event.at, EarlierTurn(talk.backend, asked if isinstance(asked, str) else event.text, "")))
+            elif event.told == EventKind.DONE and event.at > since and found and found[-1][1].backend == talk.backend:
+                found[-1] = (found[-1][0], found[-1][1]._replace(answer=event.text))
+    return tuple(turn for _, turn in sorted(found))
 
 
 class Transcript:
@@ -63,6 +85,9 @@ class Transcript:
         self._pieces: list[str] = []
         self.usage: Mapping[str, Json] = NOTHING
         self.refused: list[Permission] = []
+        #: The names of the tools that succeeded.
+        self.succeeded: list[str] = []
+        self._tools: dict[Json, str] = {}
         #: A `TurnEnd` once the turn is over, and the backend's own word for it.
         self.stop, self.reason = "", "no end"
 
@@ -81,7 +106,10 @@ class Transcript:
             case EventKind.TEXT:
                 self._add_text(event)
                 self._log(event.text.encode("utf-8", "replace"))
+            case EventKind.TOOL_RESULT if event.data.get("ok"):
+                self.succeeded.append(self._tools.get(event.data.get("id"), ""))
             case EventKind.TOOL_CALL:
+                self._tools[event.data.get("id")] = event.text
                 self._log(f"\n→ {event.text}\n".encode("utf-8", "replace"))
             case EventKind.STARTED:
                 self.session = str(event.data.get("session") or self.session)
@@ -89,13 +117,18 @@ class Transcript:
                 self._conversations.move(self._conversation, ConversationState.RUNNING, time.time(), self.session)
             case EventKind.USAGE:
                 self.usage = event.data
+            case EventKind.ERROR:
+                self._pieces, self._message = [], None  # it tries again: what came before is void
+                self._log(f"\n→ {event.text}\n".encode("utf-8", "replace"))
             case EventKind.DONE:
                 self._pieces = [event.text]
                 self.stop, self.reason = str(event.data.get("stop")), str(event.data.get("reason"))
                 self.session = str(event.data.get("session") or self.session)
+                denied = [Permission(*map(str, items(each))) for each in items(event.data.get("denied"))]
+                self.refused += [each for each in denied if each not in self.refused]
         if event.kind is not EventKind.TEXT:
             self.flush()
-            self.note(event.kind, "" if event.kind is EventKind.DONE else event.text, event.data)
+            self.note(event.kind, event.text, event.data)
         self._tell(event)
 
     def flush(self) -> None:
@@ -203,13 +236,15 @@ class Delivery:
         request = self._request
         usual = self._settings.allowed_tools.get(self._driver.name, ())
         allowed = () if request.without_tools else (*usual, *request.allowed_tools)
-        return Start(request.folder, conversation.session or None, request.model, allowed, request.max_turns)
+        profile = PermissionProfile.READ if request.without_tools else request.profile
+        session = conversation.session or None
+        return Start(request.folder, session, request.model, allowed, request.max_turns, profile)
 
     def _wait(self, take: Callable[[], LockedFile | None], why: str) -> LockedFile:
         waiting = False
         while (hold := take()) is None:
             if self._stop.cancelled:
-                raise Stopped(Message("it was taken back while it waited"))
+                raise TurnCancelled(Message("it was taken back while it waited"))
             if self._clock.seconds > self._limit:
                 msg = Message("{why}, for more than {limit:g} s", why=why, limit=self._limit)
                 advice = Message("`skillyard backend stop` ends what is running")
@@ -226,7 +261,8 @@ class Delivery:
         self._conversations.begin(conversation, self._run, time.time())
         state = ConversationState.STOPPED  # after an interrupt
         try:
-            transcript.note(_TASK, self._request.enhanced.text)
+            task, whole = self._request.task, self._request.enhanced.text
+            transcript.note(_TASK, whole, NOTHING if task == whole else {"task": task})
             self._follow(conversation, transcript, ask)
             state = ConversationState.STOPPED if transcript.stop == TurnEnd.CANCELLED else ConversationState.IDLE
         except SkillError as error:
@@ -241,14 +277,19 @@ class Delivery:
         if transcript.stop == TurnEnd.CANCELLED:
             resume = {"session": self._name, "backend": name}
             advice = Message("resume the conversation with --session {session} --to {backend}", **resume)
-            raise Stopped(Message("{name} was stopped", name=name), details={"stop": transcript.stop}, advice=advice)
+            msg = Message("{name} was stopped", name=name)
+            raise TurnCancelled(msg, details={"stop": transcript.stop}, advice=advice)
+        if transcript.refused and not transcript.content.strip():
+            raise self._not_granted(transcript)
+        if transcript.refused and transcript.stop == TurnEnd.CUT:  # opencode ends its turn at the first refusal
+            return
         if transcript.stop in {"", TurnEnd.CUT}:
             details: dict[str, Json] = {"stop": transcript.stop, "reason": transcript.reason}
             raise BackendFailed(name, Message("it gave up: {reason}", reason=transcript.reason), details=details)
 
     def _follow(self, conversation: Conversation, transcript: Transcript, ask: Ask) -> None:
         if self._stop.cancelled:
-            raise Stopped(Message("it was taken back before it began"))
+            raise TurnCancelled(Message("it was taken back before it began"))
         request = self._request
         running = self._warm or self._driver.start(self._start(conversation))
         turn = Turn(request.enhanced.text, self._settings.silent_seconds, self._limit)
@@ -265,6 +306,11 @@ class Delivery:
         finally:
             running.close()
 
+    def _not_granted(self, transcript: Transcript) -> NotGranted:
+        """The turn came to nothing because of what was refused."""
+        command = f"skillyard dispatch TASK --to {self._driver.name} --session {self._name} --permissions full"
+        return NotGranted(_told(transcript.refused), command, details={"stop": transcript.stop})
+
     def _done(self) -> Result:
         request, prompt = self._request, self._request.prompt
         if prompt:
@@ -273,7 +319,15 @@ class Delivery:
         else:
             summary = Message("{backend} is done").render(request.lang, backend=self._driver.name)
             data = request.as_data()
-        return Result(request.agent, State.SUCCESS, summary, {**data, **self._facts()}, self._meta())
+        state, facts = State.SUCCESS, self._facts()
+        if self._transcript and self._transcript.refused:
+            refused = _told(self._transcript.refused)
+            template = Message("{summary}, but not all of it was allowed: {refused}")
+            summary = template.render(request.lang, summary=summary, refused=refused)
+            state = State.PARTIAL
+            failed: list[Json] = [f"{each.tool}: {each.says}" for each in self._transcript.refused]
+            facts |= {"succeeded": list[Json](self._transcript.succeeded), "failed": failed}
+        return Result(request.agent, state, summary, {**data, **facts}, self._meta())
 
     def _failed(self, error: SkillError) -> Result:
         """Return the error as a result, with what was sent and what came before it."""
@@ -290,6 +344,7 @@ class Delivery:
             "agent_session": (transcript.session if transcript else "") or None,
             "usage": dict(transcript.usage) if transcript else {},
             "warm": self._warm is not None,
+            "permissions": self._request.profile,
             "refused": [permission._asdict() for permission in transcript.refused] if transcript else [],
         }
         if self._request.max_turns and not self._driver.bounds_turns:
@@ -312,6 +367,7 @@ class Delivery:
             "cwd": str(request.folder),
             "limit_seconds": request.limit_seconds,
             "max_turns": request.max_turns,
+            "permissions": request.profile,
             "job": dict(request.job),
         }
         return Run(
@@ -324,3 +380,8 @@ class Delivery:
             job=str(request.job.get("label", "")),
             request=Redactor().mapping({key: value for key, value in facts.items() if value}),
         )
+
+
+def _told(refused: list[Permission]) -> str:
+    told = list(dict.fromkeys(f"{each.tool} ({shortened(each.says, _MOST_SAID)})" for each in refused))
+    return ", ".join(told[:_MOST_TOLD]) + (" …" if len(told) > _MOST_TOLD else "")

@@ -8,10 +8,10 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from skillyard.backends.driver import Driver, Start, Turn
-from skillyard.core.backend_events import Ask, Tell, ignore, refuse
+from skillyard.core.backend_events import Ask, Event, EventKind, Tell, ignore, refuse
 from skillyard.core.cancel_token import CancelToken
 from skillyard.core.child_process import DEPTH
-from skillyard.core.dispatch_settings import DispatchSettings
+from skillyard.core.dispatch_settings import DispatchSettings, PermissionProfile
 from skillyard.core.errors import (
     AgentNotInstalled,
     AgentTooOld,
@@ -24,8 +24,8 @@ from skillyard.core.errors import (
 from skillyard.core.messages import Message, join_messages
 from skillyard.core.result import Clock, Request, Result, error_result
 from skillyard.dispatch.activation import as_conversation
-from skillyard.dispatch.delivery import Delivery
-from skillyard.dispatch.request import DispatchRequest, PromptSkill, working_folder
+from skillyard.dispatch.delivery import Delivery, earlier_turns
+from skillyard.dispatch.request import DispatchRequest, PromptSkill, choose_profile, working_folder
 from skillyard.dispatch.text import EnhancedTask, enhance
 from skillyard.dispatch.warm import WarmBackend, WarmBackends
 from skillyard.runners.prompt import as_task
@@ -76,14 +76,38 @@ class Dispatcher(NamedTuple):
         try:
             name, folder = request.conversation, str(request.folder)
             latest = self.conversations.list(1, name=name, folder=folder) if name is not None else ()
+            request = request._replace(profile=choose_profile(self.settings, request.profile))
             drivers = choose(self.drivers, request.to, latest[0].backend if latest else "", self.settings.order)
         except SkillError as error:
             return error_result(error, request.agent, request.lang, clock.meta(request.agent))
         for driver in drivers:
-            result = Delivery(self, request, driver, tell, stop or CancelToken()).run(ask)
+            asked = self._handed_over(request, driver, tell)
+            result = Delivery(self, asked, driver, tell, stop or CancelToken()).run(ask)
             if result.meta.get("code") != AgentTooOld.code:  # the next one may be newer
                 break
         return result
+
+    def _handed_over(self, request: DispatchRequest, driver: Driver, tell: Tell) -> DispatchRequest:
+        """Return the task with what other backends were told and answered in its conversation."""
+        if request.conversation is None:
+            return request
+        folder, name = str(request.folder), request.conversation
+        earlier = earlier_turns(self.conversations, folder, name, driver.name)
+        if not earlier:
+            return request
+        known = (*request.enhanced.skills, *request.enhanced.omitted)
+        enhanced = enhance(request.task, known, earlier)
+        others = ", ".join(dict.fromkeys(turn.backend for turn in earlier))
+        note = Message(
+            "{backend} knows nothing of the {total} turns with {others} in {name}: it is told {count} of them",
+            backend=driver.name,
+            total=len(earlier),
+            others=others,
+            name=name,
+            count=len(enhanced.earlier),
+        )
+        tell(Event(EventKind.NOTE, note))
+        return request._replace(enhanced=enhanced)
 
     def run_prompt(
         self,
@@ -92,6 +116,7 @@ class Dispatcher(NamedTuple):
         *,
         to: str,
         model: str | None = None,
+        profile: PermissionProfile | None = None,
         tell: Tell = ignore,
         ask: Ask = refuse,
         stop: CancelToken | None = None,
@@ -111,6 +136,7 @@ class Dispatcher(NamedTuple):
                 folder=working_folder(None),
                 to=to,
                 model=model,
+                profile=profile,
                 limit_seconds=request.timeout_seconds,
                 lang=request.lang,
                 prompt=PromptSkill(skill.name, call.asked_as, skill.title or call.asked_as),
@@ -166,6 +192,7 @@ class Dispatcher(NamedTuple):
         session: str | None = None,
         model: str | None = None,
         cwd: Path | None = None,
+        profile: PermissionProfile | None = None,
         idle_seconds: float = 900.0,
         env: Mapping[str, str] = os.environ,
     ) -> StartedWarm:
@@ -177,7 +204,8 @@ class Dispatcher(NamedTuple):
             raise PermissionDenied(Message("an agent cannot keep another one warm: a person must do it, outside"))
         driver = find_driver(self.drivers, backend)
         name = as_conversation(session) or self.new_id()
-        start = Start(working_folder(cwd), None, model, self.settings.allowed_tools.get(backend, ()))
+        usual = self.settings.allowed_tools.get(backend, ())
+        start = Start(working_folder(cwd), None, model, usual, profile=choose_profile(self.settings, profile, env))
         fit = self.warm.fit(driver, start, self.settings.commands.get(backend, ()), env)
         conversation = self.conversations.open(backend, str(start.folder), name, time.time())
         return StartedWarm(conversation, *self.warm.start(conversation, fit, idle_seconds, env))

@@ -1,11 +1,14 @@
 """A task for a backend with everything that is decided before a backend is looked for."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from skillyard.catalog.files import is_utf8
-from skillyard.core.errors import InvalidArgs
+from skillyard.core.child_process import DEPTH, PROFILE
+from skillyard.core.dispatch_settings import DispatchSettings, PermissionProfile
+from skillyard.core.errors import InvalidArgs, PermissionDenied
 from skillyard.core.messages import Lang, Message
 from skillyard.core.values import NOTHING, Json
 from skillyard.dispatch.activation import Contents, Unreadable
@@ -41,6 +44,8 @@ class DispatchRequest(NamedTuple):
     prompt: PromptSkill | None = None
     #: No tools at all: nothing is allowed, and a backend that uses one anyway is stopped.
     without_tools: bool = False
+    #: What the backend may do unasked; None for what the settings say.
+    profile: PermissionProfile | None = None
     #: Tools that need no permission, beside those that the user allows this backend.
     allowed_tools: tuple[str, ...] = ()
     #: How often the backend may call its model, if it accepts a limit.
@@ -63,6 +68,7 @@ class DispatchRequest(NamedTuple):
                 {"name": name, "path": path, "session": conversation or None, "characters": len(content)}
                 for name, content, path, conversation, _ in enhanced.skills
             ],
+            "earlier": [turn._asdict() for turn in enhanced.earlier],
             "omitted": [skill.name for skill in enhanced.omitted],
             "marked": [
                 {"name": skill.name, "path": skill.path, "imitates": list(skill.imitates)} for skill in enhanced.marked
@@ -74,7 +80,27 @@ class DispatchRequest(NamedTuple):
             "session": self.conversation,
             "model": self.model,
             "cwd": str(self.folder),
+            "permissions": self.profile,
         }
+
+
+def choose_profile(
+    settings: DispatchSettings, asked: PermissionProfile | None, env: Mapping[str, str] = os.environ
+) -> PermissionProfile:
+    """Return what was asked for, else what the settings say. Raise PermissionDenied for more, inside an agent.
+
+    An agent that starts another one may not give it more than it was given itself.
+    """
+    usual = settings.own_profile
+    if not env.get(DEPTH):
+        return asked or usual
+    outer = env.get(PROFILE, "")
+    known = PermissionProfile(outer) if outer in set(PermissionProfile) else usual
+    most = min(usual, known, key=lambda each: each.rank)
+    if asked and asked.rank > most.rank:
+        msg = Message("inside an agent no more than {most} can be allowed, not {asked}", most=most, asked=asked)
+        raise PermissionDenied(msg)
+    return asked or most
 
 
 def make_request(contents: Contents, task: str, conversation: str | None, cwd: Path | None) -> DispatchRequest:

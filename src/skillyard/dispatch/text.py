@@ -15,9 +15,12 @@ _TITLE = "# Reference Skills"
 _OPENING = "The following skills provide context and guidelines for this task:"
 _RULE = "---"
 _TASK = "# Task"
+_EARLIER = "# Earlier Turns"
+_EARLIER_OPENING = "This conversation was held with another agent so far:"
+_NO_ANSWER = "(no answer)"
 _NOTE = "(Some skills were omitted due to size limits)"
 
-_OURS = {line.casefold(): line for line in (_TITLE, _OPENING, _RULE, _TASK, _NOTE)}
+_OURS = {line.casefold(): line for line in (_TITLE, _OPENING, _RULE, _TASK, _NOTE, _EARLIER, _EARLIER_OPENING)}
 _SPACES = re.compile(r"[ \t]+")
 _CLOSING_HASHES = re.compile(r" #+$")
 
@@ -35,6 +38,14 @@ class ActiveSkill(NamedTuple):
     imitates: tuple[str, ...] = ()
 
 
+class EarlierTurn(NamedTuple):
+    """A turn that another backend had in the same conversation; no answer if it gave none."""
+
+    backend: str
+    task: str
+    answer: str
+
+
 class EnhancedTask(NamedTuple):
     """The text for a backend, and what it was made of."""
 
@@ -43,6 +54,8 @@ class EnhancedTask(NamedTuple):
     omitted: tuple[ActiveSkill, ...] = ()
     #: A bare task that starts with `/` got a newline before it: a backend would take it for a command of its own.
     shielded: bool = False
+    #: The turns of other backends that are told, the oldest first.
+    earlier: tuple[EarlierTurn, ...] = ()
 
     @property
     def characters(self) -> int:
@@ -59,18 +72,37 @@ def build_enhanced_task(task: str, skills: Sequence[ActiveSkill]) -> str:
     return enhance(task, skills).text
 
 
-def enhance(task: str, skills: Sequence[ActiveSkill]) -> EnhancedTask:
-    if not skills:
+def enhance(task: str, skills: Sequence[ActiveSkill], earlier: Sequence[EarlierTurn] = ()) -> EnhancedTask:
+    if not skills and not earlier:
         shielded = task.startswith("/")
         return EnhancedTask(f"\n{task}" if shielded else task, shielded=shielded)
     fitting = count_fitting(skills)
     included, omitted = tuple(skills[:fitting]), tuple(skills[fitting:])
-    parts = [f"{_TITLE}\n\n{_OPENING}\n\n"]
+    parts = [f"{_TITLE}\n\n{_OPENING}\n\n"] if skills else []
     parts += [f"{_RULE}\n## {skill.name}\n\n{skill.content}\n\n" for skill in included]
     if omitted:
         parts.append(f"{_NOTE}\n\n")
+    told = _latest_fitting(earlier)
+    if told:
+        parts.append(f"{_RULE}\n\n{_EARLIER}\n\n{_EARLIER_OPENING}\n\n")
+        parts += [_as_text(turn) for turn in told]
     parts.append(f"{_RULE}\n\n{_TASK}\n\n{task}")
-    return EnhancedTask("".join(parts), included, omitted)
+    return EnhancedTask("".join(parts), included, omitted, earlier=told)
+
+
+def _as_text(turn: EarlierTurn) -> str:
+    return f"{_RULE}\n## Asked of {turn.backend}\n\n{turn.task}\n\n## Answer\n\n{turn.answer or _NO_ANSWER}\n\n"
+
+
+def _latest_fitting(earlier: Sequence[EarlierTurn]) -> tuple[EarlierTurn, ...]:
+    """Return the latest turns that fit into the limit, whole, in their order."""
+    total, count = 0, 0
+    for turn in reversed(earlier):
+        total += len(turn.task) + len(turn.answer)
+        if total > LIMIT_CHARACTERS:
+            break
+        count += 1
+    return tuple(earlier[len(earlier) - count :])
 
 
 def count_fitting(skills: Sequence[ActiveSkill]) -> int:

@@ -32,6 +32,7 @@ from skillyard.backends.process import Disconnected, JsonConnection, connect, is
 from skillyard.backends.registry import make_drivers
 from skillyard.core.backend_events import Ask, Event, EventKind, Permission, TurnEnd, refuse
 from skillyard.core.child_process import DEPTH, own_function
+from skillyard.core.dispatch_settings import PermissionProfile
 from skillyard.core.errors import BackendFailed, RuntimeFailed, SkillError, Stopped, error_as_json, error_from
 from skillyard.core.messages import Message
 from skillyard.core.values import NOTHING, Json
@@ -102,6 +103,7 @@ class WarmBackends:
             "folder": str(start.folder),
             "model": start.model,
             "allowed_tools": list(start.allowed_tools),
+            "permissions": start.profile,
             "max_turns": start.max_turns,
             "environment": hashlib.sha256(telling.encode("utf-8", "surrogateescape")).hexdigest(),
         }
@@ -345,7 +347,14 @@ class _WarmServer:
         backend, fit = conversation.backend, self._warm.fit
         command, tools = (tuple(map(text, items(fit.get(name)))) for name in ("command", "allowed_tools"))
         driver = make_drivers(os.environ, {backend: command} if command else {})[backend]
-        start = Start(Path(conversation.folder), conversation.session or None, self._warm.model or None, tools)
+        profile = PermissionProfile(told) if (told := text(fit.get("permissions"))) else None
+        start = Start(
+            Path(conversation.folder),
+            conversation.session or None,
+            self._warm.model or None,
+            tools,
+            profile=profile,
+        )
         with self._lock:
             running = self._running = driver.start(start)
         try:

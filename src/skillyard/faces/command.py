@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import pairwise
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Self, TypeAlias, TypeVar
 
 from skillyard.core.errors import InvalidArgs, PermissionDenied, RuntimeFailed, SkillError, StateDamaged, StoreFailed
 from skillyard.core.messages import DOMAIN, LOCALE, Lang, Message, render, translate
@@ -487,10 +487,13 @@ def _alone() -> AbstractContextManager[None]:
     return present.DRAWN[-1].paused() if present.DRAWN else nullcontext()
 
 
+YES: Final = frozenset({"y", "yes", "是", "好"})
+
+
 def confirm(question: str) -> bool:
     """Nothing but a clear yes is one."""
     answer = ask(f"{question} [y/N] ")
-    return (answer or "").strip().lower() in {"y", "yes", "是", "好"}
+    return (answer or "").strip().lower() in YES
 
 
 def require_yes(question: str, refused: Message, *, accepted: bool, details: Mapping[str, Json] | None = None) -> None:

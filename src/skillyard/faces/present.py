@@ -319,9 +319,13 @@ class StatusLine:
     def __exit__(self, *_: object) -> None:
         if self._live:
             self._live.__exit__()
-        self._wipe()
+            self._live = None
+        self.wipe()
 
-    def _wipe(self) -> None:
+    def wipe(self) -> None:
+        """Take the line away, so that something else can be written there."""
+        if self._live:
+            self._live.clear()
         if self._shown:
             self._err.write("\r\x1b[K")
             self._err.flush()
@@ -329,7 +333,7 @@ class StatusLine:
 
     def say(self, text: str) -> None:
         """Print a line that stays."""
-        self._wipe()
+        self.wipe()
         write_lines([text], self._lang, self._err)
 
     def __call__(self, step: str) -> None:

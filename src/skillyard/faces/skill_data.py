@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from skillyard.core.messages import Lang, Message
+from skillyard.core.messages import Lang, Message, render
 from skillyard.core.skill import Severity, Skill
 from skillyard.core.values import Json
 
@@ -104,6 +104,8 @@ def line_of(kind: str, text: str, data: object, lang: Lang) -> str:
             return _short(f"✗ {text}")
         case EventKind.WAITING:
             return Message("waiting: {why}", why=text).render(lang)
+        case EventKind.NOTE:
+            return render(text, lang)
         case EventKind.ERROR:
             why = _short(text)
             return Message("trying again: {why}", why=why).render(lang) if facts.get("retrying") else why

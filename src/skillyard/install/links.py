@@ -23,6 +23,7 @@ from uuid import uuid4
 
 from skillyard.backends.driver import VisibleSkill
 from skillyard.backends.registry import list_visible_skills
+from skillyard.catalog.agent_settings import AgentSettings, read_agent_settings
 from skillyard.catalog.catalog import Catalog
 from skillyard.catalog.explain import AgentPaths, list_agent_paths, refusal
 from skillyard.catalog.files import read_whole, refuse_links
@@ -516,13 +517,16 @@ class Linker(AgentLinks):
             raise InvalidArgs(Message("{name} is a role's skill: agents reach it only through Skillyard", name=name))
         return strongest[0]
 
+    def _settings(self, paths: AgentPaths) -> AgentSettings:
+        return read_agent_settings(paths, self._base if self._is_project else None, self._user_home)
+
     def _request(self, entry: CatalogEntry, paths: AgentPaths) -> LinkRequest:
         """What the agent would leave out or take from elsewhere is linked all the same, with a note."""
         name, roots = entry.folder_name, self._roots(paths)
         seen = [root / name for root in roots]
         if paths.nested and any(entry.folder.is_relative_to(root) for root in roots):
             seen.append(entry.folder)
-        refused = refusal(paths, entry)
+        refused = refusal(paths, Path(entry.file), self._settings(paths))
         note, mend = (refused.why, refused.fix) if refused else ("", "")
         target = self._base / self._folders[paths.agent] / name
         others = [path for path in seen if path != target and _is_skill(path)]
@@ -560,7 +564,7 @@ class Linker(AgentLinks):
         if others:
             note = Message("another of that name: rename or remove one of them")
             return LinkView(name, paths.agent, Visibility.SHADOWED, str(others[0]), note)
-        refused = refusal(paths, entry)
+        refused = refusal(paths, Path(entry.file), self._settings(paths))
         flag = "" if self._is_project else " --user"
         mend = refused.why if refused else f"skillyard link {shlex.quote(name)} --to {paths.agent}{flag}"
         return LinkView(name, paths.agent, Visibility.NOT_SEEN, note=mend)

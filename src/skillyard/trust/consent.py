@@ -261,6 +261,8 @@ def _asks_of(fields: Mapping[str, object]) -> Iterator[tuple[Message, str]]:
         for folder in roots if isinstance(roots, list) else ():
             yield Message(what.template, folder=folder), f"{table}] roots"
     for key, value in _table(fields, "dispatch").items():
+        if key == "permissions":  # it can only take away
+            continue
         yield Message("hand tasks to agents with {key} = {value}", key=key, value=value), "dispatch]"
     backends = _table(fields, "backends")
     for name in backends:

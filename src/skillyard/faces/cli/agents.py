@@ -6,24 +6,26 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from skillyard.app.project import open_project
 from skillyard.core.backend_events import Event, EventKind, Permission, Tell
 from skillyard.core.cancel_token import CancelToken
+from skillyard.core.dispatch_settings import PermissionProfile
 from skillyard.core.errors import InvalidArgs, SkillError
 from skillyard.core.messages import Lang, Message, join_messages
 from skillyard.core.states import State
 from skillyard.core.values import Json
 from skillyard.faces.command import (
+    YES,
     Answer,
     Options,
     Parser,
+    ask,
     at_least,
-    confirm,
     on_terminal,
     seconds,
     show_and_exit,
@@ -42,9 +44,16 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 0.2
 #: The Ctrl-C that waits for nothing; one more is for a program that hangs itself.
 _FORCING = 2
+_ALWAYS: Final = frozenset({"a", "always", "总是"})
 
 
 _MODEL = takes("--model", "the agent's model", metavar="M")
+_PERMISSIONS = takes(
+    "--permissions",
+    "what the agent may do unasked: read, edit (files too) or full; by default what the settings say",
+    choices=[str(profile) for profile in PermissionProfile],
+    metavar="P",
+)
 _CWD = takes("--cwd", "where the agent works; here where it is not given", type=Path, metavar="DIR")
 
 
@@ -145,6 +154,7 @@ def answer_active(options: Options) -> Answer:
 @takes("--session", "the conversation that it belongs to", metavar="ID")
 @takes("--model", "the agent's model", metavar="M")
 @takes("--cwd", "where the agent works; here where it is not given", type=Path, metavar="DIR")
+@_PERMISSIONS
 @takes("--timeout", "seconds that it may take (3600)", type=seconds, metavar="S")
 @takes("--stream", "show what the agent does while it does it")
 @takes("--dry-run", "show the exact text, and start nothing")
@@ -154,8 +164,9 @@ def answer_dispatch(options: Options) -> Answer:
     The skills are those of the project that the command is given in; --cwd is where the agent works. --session names a
     conversation of ours: what is active in it goes along, and a second task in it goes on where the first ended.
 
-    What the agent wants to be allowed is asked on the terminal, and refused where nobody is there. Ctrl-C stops the
-    agent; the conversation can be gone on with.
+    What the agent may do unasked is said by --permissions, else by `permissions` in the settings (read). What it wants
+    beyond that is asked on the terminal, and refused where nobody is there; the result is then `partial`. Ctrl-C stops
+    the agent; the conversation can be gone on with.
 
     examples:
       skillyard dispatch "Find the flaky test" --to claude-code --stream
@@ -175,6 +186,7 @@ def answer_dispatch(options: Options) -> Answer:
         request = project.make_dispatch_request(task, options.session, options.cwd)._replace(
             to=options.to, model=options.model, limit_seconds=options.timeout, lang=options.lang
         )
+        request = request._replace(profile=project.choose_profile(_profile(options)))
         if not options.json:
             write_lines((join_messages("", ("→ ", note)) for note in _notes(request)), options.lang)
         if not options.dry_run:
@@ -184,6 +196,8 @@ def answer_dispatch(options: Options) -> Answer:
             if not options.json:  # what was sent is known, what is empty says nothing, and what is long goes to a file
                 known = {"text", "characters", "newline_added", "to"}
                 empty = {key for key, value in result.data.items() if value in (None, [], {})} - {"recoverable"}
+                if watched.streamed == result.data.get("content") and sys.stdout.isatty() and sys.stderr.isatty():
+                    known.add("content")  # the person has just read it
                 shown = {key: value for key, value in result.data.items() if key not in known | empty}
                 result = result._replace(data=shown)
                 if project.paths.project and not (options.style.human or options.style.raw):
@@ -191,6 +205,10 @@ def answer_dispatch(options: Options) -> Answer:
             show_and_exit(result, options.style)
     text = request.enhanced.text
     return Answer(Message("would send {count} characters (nothing was sent)", count=len(text)), request.as_data(), text)
+
+
+def _profile(options: Options) -> PermissionProfile | None:
+    return PermissionProfile(options.permissions) if options.permissions else None
 
 
 def _notes(request: "DispatchRequest") -> Iterator[Message]:
@@ -203,8 +221,17 @@ def _notes(request: "DispatchRequest") -> Iterator[Message]:
         yield Message("{name} imitates the structure around it: {lines}", name=skill.name, lines=lines)
     for lost in request.unreadable:
         yield Message("{name} cannot be read: {reason}", name=lost.name, reason=lost.reason)
+    if request.profile:
+        yield Message("the agent may do unasked: {profile}", profile=_PROFILES[request.profile])
     if enhanced.shielded:
         yield Message("the task starts with / and got a newline before it")
+
+
+_PROFILES: Final = {
+    PermissionProfile.READ: Message("read (what only reads)"),
+    PermissionProfile.EDIT: Message("edit (read, and change files)"),
+    PermissionProfile.FULL: Message("full (everything)"),
+}
 
 
 class Watching:
@@ -216,6 +243,11 @@ class Watching:
         self._signals = 0
         self._line: StatusLine | None = None
         self._at_line_start = True
+        #: The tools that the person allowed for the whole turn.
+        self._always: set[str] = set()
+        #: The latest message as it was streamed.
+        self.streamed = ""
+        self._message: Json = None
         self.stop = CancelToken()
 
     @contextmanager
@@ -227,22 +259,35 @@ class Watching:
         """
         before = {number: signal.signal(number, self._signalled) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
-            with StatusLine("→") as self._line:
+            with nullcontext() if stream else StatusLine("→") as self._line:
                 yield self._stream if stream else self._step
         finally:
             for number, handler in before.items():
                 signal.signal(number, signal.SIG_IGN if self._signals else handler)
-            if not self._at_line_start:
-                _write("\n")
+            self._end_line()
+
+    def _end_line(self) -> None:
+        if not self._at_line_start:
+            _write("\n")
+            self._at_line_start = True
 
     def allows(self, permission: Permission) -> bool:
         """A person at the terminal, or nobody."""
+        if permission.tool in self._always:
+            return True
         if not on_terminal():
             return False
         self._asking = True
         try:
+            self._end_line()
+            if self._line:
+                self._line.wipe()
             asks = Message("{tool} asks: {says}  Allow it?", tool=permission.tool, says=permission.says)
-            return confirm(one_line(asks.render(self._lang)))
+            keys = Message("a: always in this turn").render(self._lang)
+            answer = (ask(f"{one_line(asks.render(self._lang))} ({keys}) [y/N/a] ") or "").strip().lower()
+            if answer in _ALWAYS:
+                self._always.add(permission.tool)
+            return answer in _ALWAYS | YES
         except KeyboardInterrupt:
             self.stop.cancel()
             return False
@@ -263,7 +308,9 @@ class Watching:
     def _step(self, event: Event) -> None:
         """The latest of it, on one line, on a terminal only; what has to be waited for, always."""
         line = line_of(event.kind, event.text, event.data, self._lang)
-        if event.kind is EventKind.WAITING and not sys.stderr.isatty():
+        if self._line and event.kind is EventKind.NOTE:
+            self._line.say(f"→ {line}")
+        elif event.kind is EventKind.WAITING and not sys.stderr.isatty():
             _write(f"→ {line}\n")
         elif self._line and line:
             self._line(line)
@@ -271,12 +318,18 @@ class Watching:
     def _stream(self, event: Event) -> None:
         """Everything: text as it comes, the rest a line each."""
         if event.kind is EventKind.TEXT:
+            if event.data.get("message") != self._message:
+                self._end_line()
+                self.streamed, self._message = "", event.data.get("message")
+            self.streamed += event.text
             _write(event.text)
             if event.text:
                 self._at_line_start = event.text.endswith("\n")
         elif line := line_of(event.kind, event.text, event.data, self._lang):
-            _write(f"{'' if self._at_line_start else chr(10)}→ {one_line(line)}\n")
-            self._at_line_start = True
+            if event.kind is EventKind.ERROR:  # it tries again: what came before is void
+                self.streamed, self._message = "", None
+            self._end_line()
+            _write(f"→ {one_line(line)}\n")
 
 
 def _write(text: str) -> None:
@@ -381,12 +434,18 @@ def _check(options: Options) -> Answer:
 @takes("--session", "the conversation; a new one where it is not given", metavar="ID")
 @_MODEL
 @_CWD
+@_PERMISSIONS
 @takes("--idle", "end it after so long a rest (900)", type=seconds, metavar="S", default=900.0)
 def _start(options: Options) -> Answer:
     with open_project() as project, StatusLine("→") as line:
         line(options.name)
         warmed = project.dispatcher.start_warm(
-            options.name, session=options.session, model=options.model, cwd=options.cwd, idle_seconds=options.idle
+            options.name,
+            session=options.session,
+            model=options.model,
+            cwd=options.cwd,
+            profile=_profile(options),
+            idle_seconds=options.idle,
         )
     words = {"backend": options.name, "session": warmed.conversation.name, "idle": warmed.backend.idle_seconds}
     summary = Message("{backend} is warm for --session {session}, until it rests for {idle:g} s", **words)

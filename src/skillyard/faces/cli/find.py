@@ -143,11 +143,15 @@ def answer_explain(options: Options) -> Answer:
         lines.append(Message("runs   {path}", path=path) if each.wins else Message("knows  {path}", path=path))
         lines.append(join_messages("", ("       ", each.why)))
     for view in found.views:
-        agents.append(fields_of(view, "agent", "sees", "why", "fix"))
+        installed = project.backend(view.agent).packaged_version()
+        agents.append({**fields_of(view, "agent", "sees", "why", "fix", "learnt_from"), "installed": installed or None})
         lines += ["", *(Message("{agent} sees {path}", agent=view.agent, path=path) for path in view.sees)]
         if not view.sees:
             lines.append(Message("{agent} does not see it", agent=view.agent))
         lines.append(join_messages("", ("       ", view.why)))
+        if installed and not installed.startswith(view.learnt_from):
+            words = {"learnt_from": view.learnt_from, "installed": installed}
+            lines.append(Message("       learnt from {learnt_from}, you have {installed}", **words))
         if view.fix:
             lines.append(Message("       mend it: {fix}", fix=view.fix))
     summary = Message("{name}: {count} candidates", name=name, count=len(candidates))
