@@ -170,7 +170,8 @@ check @新技能 | check @问候 | check 没有
 role | role new 分析师 | role | role show 分析师 | role validate | role show 没有 | role run 分析师 daily_report report
 validate .claude/skills | validate bad | validate 没有 | validate --notes .claude/skills
 scan .claude/skills | scan bad | scan 没有
-find --mcp docs | add ./bad --dry-run | add ./bad | add ./没有 | add | review | review show | review resume 000 | review drop 000
+find --mcp docs
+add ./bad --dry-run | add ./bad | add ./没有 | add | review | review show | review resume 000 | review drop 000
 update --all | update | update 没有 | remove 没有 | remove | restore | verify
 link | link --to codex | link 问候 --to codex | link --check | unlink 问候 | unlink --all | unlink
 grant @问候 network | grant @问候 network --accept | grant @问候 nope --accept | grants | revoke 问候 | revoke
