@@ -1,8 +1,10 @@
 """A run sees the project copy-on-write: what it changed is applied by a person, all or nothing."""
 
+import os
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -89,7 +91,46 @@ def test_a_run_that_changes_nothing_leaves_nothing(project: Project, write_skill
     assert result.data["content"] == "a.txt"
     assert "changes" not in result.meta
     assert project.changes.list(project.root) == ()
-    assert list((project.paths.own_home / "changes").iterdir()) == []
+    spare = project.paths.own_home / "changes" / ".spare"
+    assert list(spare.parent.iterdir()) == [spare]
+    assert list((spare / "upper").iterdir()) == []
+
+
+def test_the_layers_of_a_run_that_changed_nothing_are_the_next_ones(project: Project, write_skill: WriteSkill) -> None:
+    """Whatever the first did to the folder of the project itself is not seen by the second."""
+    about = "---\nname: look\ndescription: Looks.\ncommand: sh look.sh\n---\n"
+    write_skill("look", about, {"look.sh": "chmod 700 . ; touch x && rm x; stat -c %a .; ls\n"})
+    (project.root).chmod(0o755)
+
+    told = [project.runtime.run(Request("look")) for _ in range(3)]
+    changed = run(project, 0)
+
+    assert {result.data["content"] for result in told} == {"700\na.txt\ngone.txt\nmybox"}
+    assert {result.meta.get("changes") for result in told} <= {None, "pending"}
+    assert (project.root).stat().st_mode & 0o777 == 0o755
+    assert [change["path"] for change in changed.data["changes"]] == ["a.txt", "gone.txt", "out.json"]  # type: ignore[union-attr,call-overload,index]
+
+
+def test_runs_at_once_have_layers_of_their_own(project: Project, write_skill: WriteSkill) -> None:
+    about = "---\nname: put\ndescription: Puts.\ncommand: sh put.sh {name}\nparams: {name: {required: true}}\n---\n"
+    write_skill("put", about, {"put.sh": 'test "$1" = none || echo "$1" > "$1.txt"\n'})
+    names = ["none", "one", "none", "two", "none", "三", "none", "none"]
+
+    with ThreadPoolExecutor(4) as pool:
+        ran = list(pool.map(lambda name: project.run("put", name=name), names))
+
+    found = [[change["path"] for change in result.data.get("changes", [])] for result in ran]  # type: ignore[union-attr,call-overload,index]
+    assert found == [[] if name == "none" else [f"{name}.txt"] for name in names]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+def test_the_layers_of_another_user_are_left_alone(project: Project) -> None:
+    spare = project.paths.own_home / "changes" / ".spare"
+    (spare / "upper").mkdir(parents=True)
+    os.chown(spare, 12345, 12345)
+
+    assert run(project, 0).meta["changes"] == "pending"
+    assert (spare / "upper").is_dir()
 
 
 def test_hidden_files_are_neither_read_nor_changed(project: Project) -> None:

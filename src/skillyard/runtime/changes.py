@@ -59,6 +59,7 @@ def settle(
     if folder.below and result.ok and not copied:
         raise EarlierChangesMissing(ended.read_only if ended else "")
     if not copied or folder.is_empty():
+        folder.can_be_used_again = copied
         return result
     try:
         found = folder.read(is_closed)

@@ -38,6 +38,8 @@ _GRANTED = "granted"
 _APPLYING = ".applying"
 #: In the folder of a flow that was taken over from an earlier attempt.
 _RESUMES = "resumes"
+#: Layers of a run that changed nothing, for the next run: to make and remove folders costs a disk more than a rename.
+_SPARE = ".spare"
 
 
 class ChangeState(StrEnum):
@@ -70,6 +72,8 @@ class ChangeFolder:
     #: What the steps before it changed, for a step of a flow.
     below: Path | None = None
     kept_for_flow = False
+    #: The run had them, changed nothing, and is over.
+    can_be_used_again = False
 
     def __init__(self, folder: Path, project: Path, skill: str, *, is_step: bool = False) -> None:
         self.folder, self._project, self._skill, self.is_step = folder, project, skill, is_step
@@ -112,16 +116,19 @@ class ChangeSets:
         self.finish_applying()
         self.forget(run)  # a job's attempt that is made again after a crash has the id of the first
         # Under another name until it is locked: `recover` removes what nobody holds.
-        draft = self.folder / f".{run}"
+        draft, spare = self.folder / f".{run}", self.folder / _SPARE
+        with suppress(OSError):  # there is none, or another run was faster
+            if spare.lstat().st_uid == os.geteuid():
+                spare.rename(draft)
         with LockedFile.wait(draft / "lock"):
             draft.rename(made.folder)
             for layer in (made.upper, made.work):
-                layer.mkdir()
+                layer.mkdir(exist_ok=True)
             _mark_moment(made.folder)
             try:
                 yield made
             finally:
-                if not (made.folder / _ABOUT).exists():
+                if not (made.folder / _ABOUT).exists() and not (made.can_be_used_again and _put_by(made, spare)):
                     _remove_layers(made.folder)
 
     def list(self, project: Path) -> tuple[KeptChanges, ...]:
@@ -313,16 +320,39 @@ def _is_applied(folder: Path) -> bool:
     return (folder / DONE).exists()
 
 
-#: The folders in the layers of a run that changed nothing, inner ones first; overlayfs makes the first four.
-_EMPTY_LAYERS = ("work/work/incompat/volatile", "work/work/incompat", "work/work", "work", "upper", "")
+#: The folders in the layers of a run that changed nothing, inner ones first; overlayfs makes the first.
+_EMPTY_LAYERS = ("work/work", "work", "upper", "")
+
+
+def _put_by(made: ChangeFolder, spare: Path) -> bool:
+    """Leave the layers of a run that changed nothing to the next run. Return False, with some of them, if they cannot be.
+
+    The upper one is made anew, because a run may have given it another mode or attributes.
+    """
+    with suppress(OSError):
+        _end_mount(made.folder)
+        if (made.work / "work/incompat").exists():
+            return False
+        made.upper.rmdir()
+        made.upper.mkdir()
+        made.folder.rename(spare)
+        return True
+    return False
+
+
+def _end_mount(folder: Path) -> None:
+    """Remove the mark of overlayfs that these layers were mounted; they cannot be mounted again before."""
+    with suppress(FileNotFoundError):
+        (folder / "work/work").chmod(0o700)
+        (folder / "work/work/incompat/volatile/dirty").unlink()
+        (folder / "work/work/incompat/volatile").rmdir()
+        (folder / "work/work/incompat").rmdir()
 
 
 def _remove_empty(folder: Path) -> bool:
     """Remove the layers of a run that changed nothing. Return False, with some of it left, if they hold more."""
     with suppress(OSError):
-        with suppress(FileNotFoundError):
-            (folder / "work/work").chmod(0o700)
-            (folder / "work/work/incompat/volatile/dirty").unlink()
+        _end_mount(folder)
         for name in _EMPTY_LAYERS:
             if not name:
                 (folder / "lock").unlink(missing_ok=True)
