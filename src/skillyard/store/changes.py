@@ -325,7 +325,7 @@ _EMPTY_LAYERS = ("work/work", "work", "upper", "")
 
 
 def _put_by(made: ChangeFolder, spare: Path) -> bool:
-    """Leave the layers of a run that changed nothing to the next run. Return False, with some of them, if they cannot be.
+    """Leave the layers of a run that changed nothing to the next run. Return False, with some of them, if that fails.
 
     The upper one is made anew, because a run may have given it another mode or attributes.
     """
