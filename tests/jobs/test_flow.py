@@ -507,7 +507,7 @@ def test_cancelling_stops_the_run_under_way_and_starts_no_other(place: Place) ->
     assert notes.read_text() == "a\n"
     row = place.yard.history.find(flow_id)
     assert row is not None
-    assert row.state == "error"
+    assert row.state == "cancelled"
     assert "cancelled" in str(row.result["summary"])
 
 
