@@ -140,4 +140,5 @@ def test_the_code_uses_exactly_the_rules_that_exist() -> None:
     assert {code for code in RULES if f'"{code}"' not in source} == {
         *("portable-arguments", "portable-injection", "portable-file", "portable-variable"),  # made from a group's name
         *("role-value", "role-key", "flow-value", "flow-key"),  # made from the kind of file
+        *("role-task", "role-backend", "role-script-missing", "role-skill-missing"),  # found by app/authoring.py
     }

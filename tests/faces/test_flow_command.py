@@ -181,7 +181,7 @@ def test_ctrl_c_cancels_and_a_living_flow_is_not_resumed(
     result: Any = json.loads(out)
     assert (result["state"], result["data"]["type"]) == ("error", "Cancelled")
     (shown,) = said(skillyard("flow", "show", flow_id, "--json"))["data"]["flows"]
-    assert shown["state"] == "error"
+    assert shown["state"] == "cancelled"
     assert [(step["step"], step["state"]) for step in shown["steps"]] == [("wait", "error"), ("echo", "waiting")]
     assert said(skillyard("jobs", "--json"))["data"]["jobs"][0]["state"] == "error"
 

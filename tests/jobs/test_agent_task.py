@@ -134,7 +134,9 @@ def test_a_prompt_for_the_worker_runs_the_script_once_it_is_trusted(place: Place
     run = place.yard.find_run(known.id)
     assert run is not None
     assert (run.kind, run.job) == ("bin", "执行 python bin/hi.py 你好")
-    assert data_of(both) == {"succeeded": ["hi.py", "hi.py"], "failed": []}
+    found: Any = data_of(both)
+    assert (found["succeeded"], found["failed"]) == (["hi.py", "hi.py"], [])
+    assert [each["data"]["content"] for each in found["results"]] == ["hi a", "hi b"]
 
 
 def write_role(project: Path, schedule: str, more: str = "", claude: str = "") -> Path:
@@ -332,7 +334,7 @@ def test_cancel_stops_the_agent_and_what_it_started(quick: ProjectPaths, skillya
     def is_cancelled() -> bool:
         with Project(quick) as yard:
             run = yard.find_run(job_id)
-        data: Any = run.result.get("data") if run and run.state == "error" else {}
+        data: Any = run.result.get("data") if run and run.state == "cancelled" else {}
         return bool(data.get("type") == "Cancelled")  # for an instant it is what the agent's end was
 
     until(is_cancelled)

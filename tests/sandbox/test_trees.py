@@ -223,8 +223,22 @@ def _children(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 
+def in_a_process_of_its_own(*call: object) -> None:
+    """Call a function of this module in a process with one thread: the workers of pytest-xdist have more."""
+    name, *args = call
+    code = f"from tests.sandbox import test_trees; test_trees.{name}(*{args!r})"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=HERE.parents[1], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("sandboxed", [True, False])
 def test_a_run_that_was_expected_is_given_to_the_supervisor_that_waits_for_it(sandboxed: bool) -> None:
+    in_a_process_of_its_own("expect_and_run", sandboxed)
+
+
+def expect_and_run(sandboxed: bool) -> None:
     with Launcher() as probing:
         layers = probing.layers
     with Launcher(assumed=layers) as launcher:
@@ -245,6 +259,10 @@ def test_a_run_that_was_expected_is_given_to_the_supervisor_that_waits_for_it(sa
 
 
 def test_a_run_that_was_expected_and_never_comes_leaves_nothing() -> None:
+    in_a_process_of_its_own("expect_in_vain")
+
+
+def expect_in_vain() -> None:
     with Launcher() as probing:
         layers = probing.layers
     launcher = Launcher(assumed=layers)

@@ -343,6 +343,7 @@ def answer_task(options: Options) -> NoReturn:
                 idempotency_key=options.key,
                 model=options.model,
                 timeout_seconds=options.timeout,
+                interactive=not options.non_interactive,
                 on_progress=lines,
             )
         finish_run(result, options.style, project.write_file)
