@@ -45,7 +45,8 @@ def decided(places: ProjectPaths, backend: str, *, allowed: str = "") -> Result:
 
 
 def test_a_clear_answer_is_carried_out(agent: Agent, stub: Stub, places: ProjectPaths) -> None:
-    stub.play(answer(KEEP_ONE))
+    """The rules keep what is LOW, so the agent is asked about the other one only."""
+    stub.play(answer('{"evil": "uninstall"}'))
 
     result = decided(places, agent.name)
 

@@ -182,8 +182,8 @@ def test_ctrl_c_cancels_and_a_living_flow_is_not_resumed(
     assert (result["state"], result["data"]["type"]) == ("error", "Cancelled")
     (shown,) = said(skillyard("flow", "show", flow_id, "--json"))["data"]["flows"]
     assert shown["state"] == "cancelled"
-    assert [(step["step"], step["state"]) for step in shown["steps"]] == [("wait", "error"), ("echo", "waiting")]
-    assert said(skillyard("jobs", "--json"))["data"]["jobs"][0]["state"] == "error"
+    assert [(step["step"], step["state"]) for step in shown["steps"]] == [("wait", "cancelled"), ("echo", "waiting")]
+    assert said(skillyard("jobs", "--json"))["data"]["jobs"][0]["state"] == "cancelled"
 
 
 def test_the_workflow_of_a_prompt_with_several_steps_runs_as_it_is_written(
