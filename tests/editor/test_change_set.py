@@ -225,6 +225,7 @@ def test_a_diff_shows_text_and_names_what_is_none(ground: Ground) -> None:
     )
 
 
+@pytest.mark.ci("crash and escape rounds")
 def test_a_crash_at_any_line_leaves_all_or_nothing(tmp_path: Path) -> None:
     """The child dies by SIGKILL at the n-th line of the module, for every n until it comes through."""
     outcomes = {"nothing": 0, "all": 0}

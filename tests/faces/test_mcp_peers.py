@@ -20,7 +20,10 @@ from tests.conftest import Skillyard, WriteSkill
 from tests.faces.http_bridge import bridged
 from tests.faces.mcp_client import CEILING_SECONDS, variables
 
-pytestmark = pytest.mark.skipif(not mcp_peers.is_installed(), reason="no FastMCP and no runner: run ./dev agents")
+pytestmark = [
+    pytest.mark.ci("independent clients and servers of MCP"),
+    pytest.mark.skipif(not mcp_peers.is_installed(), reason="no FastMCP and no runner: run ./dev agents"),
+]
 PEERS = Path(__file__).with_name("peers")
 SERVER_SCENARIOS = (
     *("sep-2640-skills-directory", "sep-2640-skills-enumeration", "sep-2640-skills-manifest"),
