@@ -5,6 +5,7 @@ in memory replaces it for the length of the process. Its tables are in index.sql
 uses them.
 """
 
+import os
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -284,6 +285,8 @@ def _open(path: Path | None) -> sqlite3.Connection:
         for _ in range(2):  # the second time without the damaged file
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
+                if os.path.lexists(path) and not os.access(path, os.W_OK):
+                    break  # it can be opened, until something in it has to be changed
                 return _prepared(str(path), path)
             except (sqlite3.OperationalError, OSError):
                 break  # no right to write, no room: removing the file would not help
